@@ -1,0 +1,34 @@
+"""kvconform: differential conformance tests for the key/value caches of decoder language models.
+
+The public names are loaded on first use, by absolute name. Nothing is imported here when the file is loaded: a clone's
+root folder is this package, and pytest loads the file under whatever name that folder has.
+"""
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "Implementation": "kvconform.harness.implementation",
+    "Cache": "kvconform.harness.implementation",
+    "Program": "kvconform.harness.program",
+    "Clause": "kvconform.harness.clause",
+    "KvconformError": "kvconform.harness.errors",
+    "Unsupported": "kvconform.harness.errors",
+    "check": "kvconform.interface.api",
+    "Conformance": "kvconform.interface.conformance",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'kvconform' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,57 @@
+"""From one prompt to the next: reset, reuse, and what a call must leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..harness.checks import keeps_inputs, keeps_logits, repeats
+from ..harness.clause import Clause
+from ..harness.generate import Mix, feed, some_tokens
+from ..harness.program import Program, Reset
+from ..harness.scope import Scope
+from .prefill import prompts_in_parts
+
+APPENDS = Mix(ops=(("append", 1),), rows=2, caches=2, steps=(1, 4))
+
+
+def second_prompts(scope: Scope) -> Iterable[Program]:
+    old, new = some_tokens(scope, 8, seed=1), some_tokens(scope, 9, seed=2)
+    yield Program((*feed("a", old, scope=scope), Reset("a"), *feed("a", new, 5, 1, scope=scope)))
+    yield Program((*feed("a", old, 6, 1, scope=scope), Reset("a"), *feed("a", new[:4], 1, scope=scope)))
+    yield Program((*feed("a", old, scope=scope), Reset("a"), Reset("a"), *feed("a", old, 6, 1, scope=scope)))
+
+
+CLAUSES = (
+    Clause(
+        id="lifecycle.reset",
+        sentence="A cache that was reset is as good as new.",
+        why="A counter that is not cleared, or a past that stays, poisons the second conversation and not the first.",
+        needs=("reset",),
+        fixed=second_prompts,
+        mix=Mix(ops=(("append", 2), ("reset", 2)), rows=2, caches=2, steps=(1, 4)),
+    ),
+    Clause(
+        id="lifecycle.deterministic",
+        sentence="The same program gives the same logits again.",
+        why="What differs from run to run can be judged by no tolerance; on the CPU the same bits are due.",
+        fixed=prompts_in_parts,
+        mix=APPENDS,
+        check=repeats,
+    ),
+    Clause(
+        id="lifecycle.no_aliasing",
+        sentence="Logits that were returned are not changed by later calls.",
+        why="A view of a buffer that is written again turns logits that a sampler kept into those of another step.",
+        fixed=prompts_in_parts,
+        mix=APPENDS,
+        check=keeps_logits,
+    ),
+    Clause(
+        id="lifecycle.inputs_untouched",
+        sentence="Tokens that are handed in are not changed.",
+        why="A caller feeds the same tensor again, or keeps it as the record of the conversation.",
+        fixed=prompts_in_parts,
+        mix=APPENDS,
+        check=keeps_inputs,
+    ),
+)

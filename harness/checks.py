@@ -1,0 +1,158 @@
+"""Checks other than that of logits against the reference: what an implementation must repeat, and leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from .comparison import compare
+from .history import histories
+from .program import Append, Program, Row, print_op
+from .runner import Divergence, Step, execute
+from .tolerance import Rounding, allowance
+from .trial import Judged, Subject, Trial, Verdict, judge
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def _failed(program: Program, step: Step, kind: Divergence, detail: str, difference: float = 0.0) -> Trial:
+    return Trial(
+        program, Verdict.FAILED, detail, kind, step.index, step.first, step.op.kind, difference, positions=1
+    )  # fmt: skip
+
+
+def _run(program: Program, subject: Subject, keep: bool = False) -> Iterator[Step]:
+    return execute(program, subject.implementation, None, keep=keep)
+
+
+def repeats(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """The same program on the same implementation gives the same logits: bit for bit, or within rounding elsewhere."""
+    first, second = list(_run(program, subject, keep=True)), list(_run(program, subject, keep=True))
+    positions = 0
+    for one, other in zip(first, second, strict=False):
+        if one.divergence:
+            return judge(program, first, Rounding(), subject, judged)
+        if one.logits is None or other.logits is None:
+            continue
+        positions += one.logits[..., 0].numel()
+        if other.divergence or not one.logits.equal(other.logits):
+            gap = (one.logits - other.logits).abs().max().item()
+            scale = one.logits.abs().max().item()
+            floor = 0.0 if subject.implementation.exact_prefill else max(map(subject.oracle.floor, _rows(program)))
+            allowed = allowance(Rounding(), scale, floor, subject.oracle.epsilon).allowed
+            if subject.implementation.exact_prefill or not gap <= allowed:
+                detail = f"the same program gave other logits the second time: max |Δlogit| {gap:.3g}"
+                return _failed(program, one, Divergence.UNSTABLE, detail, gap)
+    return Trial(program, Verdict.PASSED, positions=positions)
+
+
+def keeps_logits(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """Logits that were returned are not changed by later calls."""
+    kept = [(step, step.logits.clone()) for step in _run(program, subject, keep=True) if step.logits is not None]
+    for step, copy in kept:
+        assert step.logits is not None
+        if not step.logits.equal(copy):
+            detail = f"the logits of {print_op(step.op)!r} changed after they were returned: they share the cache's memory"
+            return _failed(program, step, Divergence.ALIASED, detail, (step.logits - copy).abs().max().item())
+    return Trial(program, Verdict.PASSED, positions=sum(copy[..., 0].numel() for _, copy in kept))
+
+
+def keeps_inputs(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """Tokens that were handed in are not changed."""
+    steps = list(_run(program, subject))
+    for step in steps:
+        if not step.inputs_kept:
+            return _failed(program, step, Divergence.MUTATED, "append changed the tokens that it was given")
+    return Trial(program, Verdict.PASSED, positions=len(steps))
+
+
+def full_agrees(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """The implementation's own pass without a cache gives the reference's logits."""
+    import torch
+
+    steps: list[Step] = []
+    for index, op in enumerate(program.ops):
+        assert isinstance(op, Append)
+        expected = subject.oracle.expected(op.rows, len(op.rows[0]))
+        got = _full(subject, op.rows)
+        steps.append(Step(index, op, 0, 0, compare(got, expected)))
+        if not torch.isfinite(got).all():
+            steps[-1] = replace(steps[-1], divergence=Divergence.NOT_FINITE, detail="its full pass gives NaN or infinity")
+            break
+    return judge(program, steps, Rounding(), subject, Judged.ALL)
+
+
+def _full(subject: Subject, rows: tuple[Row, ...]) -> Tensor:
+    """`full` over all positions; one that gives the last position only is called once a prefix."""
+    import torch
+
+    tokens = torch.tensor(rows)
+    got = subject.implementation.full(tokens)
+    if got.shape[1] == tokens.shape[1]:
+        return got
+    parts = [subject.implementation.full(tokens[:, :length]) for length in range(1, tokens.shape[1])]
+    return torch.cat([*parts, got], dim=1)
+
+
+def reference_repeats(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """The reference gives the same bits for the same tokens."""
+    import torch
+
+    for index, tokens in enumerate(_token_tensors(program)):
+        with torch.inference_mode():
+            one, other = subject.oracle.reference.logits(tokens), subject.oracle.reference.logits(tokens)
+        if not one.equal(other):
+            step = Step(index, program.ops[index], 0)
+            return _failed(program, step, Divergence.UNSTABLE, "the reference gave other logits for the same tokens")
+    return Trial(program, Verdict.PASSED, positions=program.tokens)
+
+
+def reference_is_causal(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """The reference's logits do not change with the tokens that follow."""
+    import torch
+
+    for index, tokens in enumerate(_token_tensors(program)):
+        half = tokens.shape[1] // 2
+        other = tokens.clone()
+        other[:, half:] = (other[:, half:] + 1) % subject.implementation.vocab_size
+        with torch.inference_mode():
+            one, changed = subject.oracle.reference.logits(tokens), subject.oracle.reference.logits(other)
+        gap = (one[:, :half] - changed[:, :half]).abs().max().item()
+        allowed = allowance(Rounding(), one.abs().max().item(), 0.0, subject.oracle.epsilon).allowed
+        if not gap <= allowed:
+            step = Step(index, program.ops[index], 0)
+            detail = f"the reference's logits change by {gap:.3g} with tokens that come later"
+            return _failed(program, step, Divergence.LOGITS, detail, gap)
+    return Trial(program, Verdict.PASSED, positions=program.tokens)
+
+
+SENSITIVE = 1e-3
+"""Part of the logits' scale by which a changed first token must move the last logits."""
+
+
+def reference_is_sensitive(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """The reference's logits depend on the past; a model whose logits do not proves nothing about a cache."""
+    import torch
+
+    for index, tokens in enumerate(_token_tensors(program)):
+        other = tokens.clone()
+        other[:, :-1] = (other[:, :-1] + 1) % subject.implementation.vocab_size
+        with torch.inference_mode():
+            one, changed = subject.oracle.reference.logits(tokens)[:, -1], subject.oracle.reference.logits(other)[:, -1]
+        gap, scale = (one - changed).abs().max().item(), one.abs().max().item()
+        if not gap > SENSITIVE * scale:
+            detail = f"other past tokens move the reference's logits by {gap:.3g} only, at a scale of {scale:.3g}"
+            return Trial(program, Verdict.INCONCLUSIVE, detail, step=index)
+    return Trial(program, Verdict.PASSED, positions=program.tokens)
+
+
+def _token_tensors(program: Program) -> Iterator[Tensor]:
+    import torch
+
+    return (torch.tensor(op.rows) for op in program.ops if isinstance(op, Append))
+
+
+def _rows(program: Program) -> set[Row]:
+    return {row for history in histories(program) for rows in history.caches.values() for row in rows if row}

@@ -1,0 +1,34 @@
+"""A clause: one numbered sentence of the contract, and the programs by which it is asked. Data, not a test function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from .generate import Mix
+from .program import Program
+from .scope import Scope
+from .trial import Check, Judged, logits_match
+
+
+def no_programs(scope: Scope) -> Iterable[Program]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One promise. `needs` are capabilities, or conditions that `scope` knows; `fixed` gives the contract's own
+    programs for an implementation's scope, `mix` says what further ones are made of."""
+
+    id: str
+    sentence: str
+    why: str
+    needs: tuple[str, ...] = ()
+    fixed: Callable[[Scope], Iterable[Program]] = no_programs
+    mix: Mix | None = None
+    judged: Judged = Judged.ALL
+    check: Check = logits_match
+
+    @property
+    def family(self) -> str:
+        return self.id.partition(".")[0]

@@ -1,0 +1,27 @@
+"""Every exception that reaches a user: one line with the cause and the mend."""
+
+from __future__ import annotations
+
+
+class KvconformError(Exception):
+    """The call cannot be carried out as it stands. The command line prints the one line and ends with exit code 2."""
+
+
+class ProgramError(KvconformError):
+    """A program that cannot be parsed, or an op that is not legal where it stands."""
+
+
+class TargetError(KvconformError):
+    """A target string that names nothing, or something that cannot be loaded."""
+
+
+class ResultError(KvconformError):
+    """A result file that cannot be read or written."""
+
+
+class Unsupported(Exception):
+    """Raised by an adapter: the implementation cannot do this, with its own reason. Not a failure."""
+
+
+class AdapterError(Exception):
+    """The adapter between harness and implementation went wrong, so that nothing can be said of the implementation."""

@@ -1,0 +1,219 @@
+"""Hypothesis strategies for programs that are legal by construction, steered to where cache bugs live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from hypothesis import strategies as st
+
+from .history import History
+from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
+from .scope import NEEDS, Scope
+
+NAMES = "abcdefgh"
+SMALL = 5
+"""Most appends hold no more tokens than this."""
+
+
+@dataclass(frozen=True)
+class Mix:
+    """Which ops a family of programs is made of, by weight, and how large it grows.
+
+    A mix names what it is about: one mix of everything misses what a small one finds.
+    """
+
+    ops: tuple[tuple[str, int], ...]
+    rows: int = 1
+    caches: int = 3
+    steps: tuple[int, int] = (1, 5)
+    reach: int = 48
+    """Tokens that a row grows to, landmarks aside."""
+    ragged: bool = False
+    single: bool = False
+    """Every append behind the first holds one token."""
+
+    def within(self, scope: Scope) -> Mix:
+        """The part of the mix that an implementation can be given."""
+        able = tuple((kind, weight) for kind, weight in self.ops if kind in ("append", "drop") or kind in scope.capabilities)
+        return Mix(
+            ops=able,
+            rows=min(self.rows, scope.max_rows or self.rows),
+            caches=min(self.caches, scope.max_caches or self.caches),
+            steps=self.steps,
+            reach=min(self.reach, scope.max_length or self.reach),
+            ragged=self.ragged and scope.ragged != "no",
+            single=self.single,
+        )
+
+
+def programs(scope: Scope, mix: Mix) -> st.SearchStrategy[Program]:
+    """Legal programs of this mix for an implementation of this scope."""
+    return _programs(scope, mix.within(scope))
+
+
+@st.composite
+def _programs(draw: st.DrawFn, scope: Scope, mix: Mix) -> Program:
+    writer = _Writer(draw, scope, mix)
+    writer.append("a")
+    kinds = [kind for kind, weight in mix.ops for _ in range(weight)]
+    for _ in range(draw(st.integers(*mix.steps))):
+        writer.write(draw(st.sampled_from(kinds)))
+    writer.follow_up()
+    return Program(tuple(writer.ops))
+
+
+class _Writer:
+    """Writes a program op by op beside its history. Tokens come from a drawn seed, so a long prompt is one draw."""
+
+    def __init__(self, draw: st.DrawFn, scope: Scope, mix: Mix) -> None:
+        self.draw, self.scope, self.mix = draw, scope, mix
+        self.history = History()
+        self.ops: list[Op] = []
+        self.prompts: list[Row] = []
+        self.lengths: dict[str, list[int]] = {}
+        self.untouched: list[str] = []
+
+    def write(self, kind: str) -> None:
+        """One more op of this kind; an append where it is not possible now."""
+        cache = self.draw(st.sampled_from(sorted(self.history.caches)))
+        written = kind != "append" and self._other(kind, cache)
+        if not written:
+            fresh = self._fresh()
+            new = fresh is not None and self.draw(st.integers(0, 5)) == 5
+            self.append(fresh if new and fresh else cache)
+
+    def follow_up(self) -> None:
+        """Two more appends, several tokens and one, on each cache whose last op was no append: where a bug shows."""
+        for cache in self.untouched[:]:
+            if cache in self.history.caches:
+                self.append(cache, at_most=SMALL)
+                self.append(cache, at_most=1)
+
+    def append(self, cache: str, at_most: int | None = None) -> None:
+        length = self.history.length(cache)
+        room = self._room(length, at_most)
+        if room < 1:
+            return
+        rows = self.history.caches.get(cache)
+        if rows is None or (not any(rows) and "reset_rows" in self.scope.capabilities):
+            count = self.draw(st.integers(1, self.mix.rows))
+        else:
+            count = len(rows)
+        width = self._width(length, room)
+        texts = [self._tokens(width, empty=length == 0) for _ in range(count)]
+        if self.mix.ragged and count > 1:
+            texts = [text[: self.draw(st.integers(1, len(text)))] for text in texts[:-1]] + texts[-1:]
+        if length == 0:
+            self.prompts.extend(texts)
+        self._add(Append(cache, tuple(texts)))
+
+    def _room(self, length: int, at_most: int | None) -> int:
+        decode = 1 if self.mix.single and length else None
+        room = [bound for bound in (self.scope.max_append, at_most, decode) if bound is not None]
+        if self.scope.max_length is not None:
+            room.append(self.scope.max_length - length)
+        far = max([self.mix.reach, *(2 * mark for mark in self.scope.landmarks)])
+        return min([*room, max(far - length, 1)])
+
+    def _width(self, length: int, room: int) -> int:
+        """A few tokens, or as many as reach a landmark, one below, one above, twice it."""
+        aims = {near - length for mark in self.scope.landmarks for near in (mark - 1, mark, mark + 1, 2 * mark)}
+        reachable = sorted(aim for aim in aims if 1 <= aim <= room)
+        way = self.draw(st.integers(0, 9))
+        if reachable and way >= 5:
+            return self.draw(st.sampled_from(reachable))
+        if way == 4:
+            return self.draw(st.integers(1, room))
+        return self.draw(st.integers(1, min(SMALL, room)))
+
+    def _tokens(self, width: int, empty: bool) -> Row:
+        """Fresh tokens; on an empty cache often an earlier prompt, or a prefix of one that then goes another way."""
+        fresh = Random(self.draw(st.integers(0, 2**16)))
+        text = tuple(fresh.randrange(1, self.scope.vocab_size) for _ in range(width))
+        if not (empty and self.prompts):
+            return text
+        earlier = self.draw(st.sampled_from(self.prompts))
+        kept = self.draw(st.integers(0, min(width, len(earlier))))
+        return earlier[:kept] + text[kept:]
+
+    def _fresh(self) -> str | None:
+        free = [name for name in NAMES[: self.mix.caches] if name not in self.history.caches]
+        return free[0] if free else None
+
+    def _other(self, kind: str, cache: str) -> bool:
+        """Write an op that is no append. False where it is not possible."""
+        makers: dict[str, Callable[[str], Op | None]] = {
+            "fork": self._fork,
+            "crop": self._crop,
+            "reset": Reset,
+            "select": self._select,
+            "join": self._join,
+            "restore": Restore,
+            "drop": lambda name: Drop(name) if len(self.history.caches) > 1 else None,
+        }
+        op = makers[kind](cache)
+        if op is None or self.scope.lacks(op, self.history):
+            return False
+        self._add(op)
+        return True
+
+    def _fork(self, cache: str) -> Op | None:
+        target = self._fresh()
+        return Fork(cache, target) if target else None
+
+    def _crop(self, cache: str) -> Op | None:
+        rows = self.history.caches[cache]
+        if len({len(row) for row in rows}) > 1:
+            return None
+        floor, length = self.scope.crop_floor(self.lengths.get(cache, [])), len(rows[0])
+        if floor > length:
+            return None
+        marks = {near for mark in self.scope.landmarks for near in (mark - 1, mark, mark + 1)}
+        likely = sorted(near for near in {*marks, 0, length - 1, length} if floor <= near <= length)
+        if likely and self.draw(st.booleans()):
+            return Crop(cache, self.draw(st.sampled_from(likely)))
+        return Crop(cache, self.draw(st.integers(floor, length)))
+
+    def _select(self, cache: str) -> Op:
+        held = len(self.history.caches[cache])
+        size = self.draw(st.integers(1, max(self.mix.rows, 1)))
+        return Select(cache, tuple(self.draw(st.integers(0, held - 1)) for _ in range(size)))
+
+    def _join(self, cache: str) -> Op | None:
+        others = sorted(set(self.history.caches) - {cache})
+        return Join(cache, self.draw(st.sampled_from(others))) if others else None
+
+    def _add(self, op: Op) -> None:
+        self.ops.append(op)
+        self.history = self.history.after(op)
+        touched = {op.cache, op.target} if isinstance(op, Fork) else {op.cache}
+        if isinstance(op, Fork):
+            self.lengths[op.target] = list(self.lengths.get(op.cache, []))
+        now = self.history.length(op.cache)
+        self.lengths[op.cache] = [*self.lengths.get(op.cache, []), now] if now else []
+        self.untouched = [name for name in self.untouched if name not in touched]
+        if not isinstance(op, Append):
+            self.untouched += sorted(touched)
+
+
+def some_tokens(scope: Scope, count: int, seed: int = 0) -> Row:
+    """Distinct-looking tokens for fixed programs, the same in every run; token 0 is left to padding."""
+    random = Random(f"kvconform {seed}")
+    return tuple(random.randrange(1, scope.vocab_size) for _ in range(count))
+
+
+def feed(cache: str, tokens: Sequence[int], *sizes: int, scope: Scope) -> tuple[Append, ...]:
+    """Appends that feed `tokens` in calls of the given sizes, the last size repeated; without sizes, in one call.
+
+    Never more in a call than the implementation takes.
+    """
+    most = scope.max_append or len(tokens)
+    ops: list[Append] = []
+    start = call = 0
+    while start < len(tokens):
+        size = min(sizes[min(call, len(sizes) - 1)] if sizes else len(tokens), most)
+        ops.append(Append(cache, (tuple(tokens[start : start + size]),)))
+        start, call = start + size, call + 1
+    return tuple(ops)

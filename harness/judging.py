@@ -1,0 +1,174 @@
+"""Asks clauses of an implementation: runs their programs, shrinks what fails, and gives one case a clause."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from .clause import Clause
+from .generate import programs
+from .program import Program
+from .results import Case, finding_of
+from .shrink import shrink
+from .trial import Subject, Trial, Verdict, attempt
+
+AFTER_FAILURE = 10
+"""Generated programs that are still run once one has failed, to see whether there is a second finding."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How much is asked. `examples` are generated programs a clause; `deadline` is a `time.monotonic()` to stop at."""
+
+    name: str
+    examples: int
+    seed: int = 0
+    shrink: bool = True
+    stop_at_failure: bool = False
+    deadline: float | None = None
+
+    @property
+    def expired(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+
+PROFILES = {
+    "quick": Profile("quick", examples=15),
+    "default": Profile("default", examples=60),
+    "thorough": Profile("thorough", examples=2000),
+}
+
+
+def judge_clauses(
+    clauses: Sequence[Clause], subject: Subject, target: str, profile: Profile, began: Callable[[Clause], None] | None = None
+) -> Iterator[Case]:
+    """A case a clause. A reference that does not hold against itself leaves everything else inconclusive."""
+    doubt = ""
+    for clause in clauses:
+        if began:
+            began(clause)
+        if doubt and clause.family != "reference":
+            yield Case(target, clause.id, subject.dtype_name, Verdict.INCONCLUSIVE, doubt)
+            continue
+        case = judge_clause(clause, subject, target, profile)
+        if clause.family == "reference" and case.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE):
+            doubt = f"the reference cannot be relied on: {clause.id} {case.verdict}"
+        yield case
+
+
+def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile) -> Case:
+    """Ask one clause: its fixed programs, then generated ones, then the shrinking of what failed."""
+    started = time.monotonic()
+    scope = subject.scope
+    if reason := scope.missing(clause.needs):
+        return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
+    trials = list(_trials(clause, subject, profile))
+    failures: dict[object, list[Trial]] = {}
+    for trial in trials:
+        if trial.verdict is Verdict.FAILED:
+            failures.setdefault(trial.identity, []).append(trial)
+    findings = tuple(
+        finding_of(
+            _smallest(clause, subject, alike[0]) if profile.shrink else alike[0],
+            target, clause.id, subject.dtype_name, alike[0], len(alike),
+        )  # fmt: skip
+        for alike in failures.values()
+    )
+    worst = max(trials, key=lambda trial: trial.difference, default=None)
+    verdict, reason = _verdict(trials)
+    first = next((number for number, trial in enumerate(trials, 1) if trial.verdict is Verdict.FAILED), None)
+    return Case(
+        target=target,
+        clause=clause.id,
+        dtype=subject.dtype_name,
+        verdict=verdict,
+        reason=reason,
+        programs=len(trials),
+        conclusive=sum(trial.verdict in (Verdict.PASSED, Verdict.FAILED) for trial in trials),
+        positions=sum(trial.positions for trial in trials),
+        flips=sum(trial.flips for trial in trials),
+        largest=worst.difference if worst else 0.0,
+        allowed=worst.allowance.allowed if worst and worst.allowance else None,
+        tolerance=str(worst.allowance.tolerance) if worst and worst.allowance else "",
+        seconds=time.monotonic() - started,
+        examples_to_failure=first,
+        findings=findings,
+    )
+
+
+def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
+    """One verdict for a clause: failed before errored, and inconclusive where too few programs could tell."""
+    by_verdict = {verdict: [trial for trial in trials if trial.verdict is verdict] for verdict in Verdict}
+    for decisive in (Verdict.FAILED, Verdict.ERRORED):
+        if by_verdict[decisive]:
+            return decisive, by_verdict[decisive][0].detail
+    passed, unclear = by_verdict[Verdict.PASSED], by_verdict[Verdict.INCONCLUSIVE]
+    if unclear and len(unclear) > len(passed):
+        return Verdict.INCONCLUSIVE, f"{len(unclear)} of {len(trials)} programs cannot tell: {unclear[0].detail}"
+    if passed:
+        return Verdict.PASSED, ""
+    if by_verdict[Verdict.UNSUPPORTED]:
+        return Verdict.UNSUPPORTED, by_verdict[Verdict.UNSUPPORTED][0].detail
+    return Verdict.INCONCLUSIVE, "no program ran"
+
+
+def _trials(clause: Clause, subject: Subject, profile: Profile) -> Iterator[Trial]:
+    """Fixed programs first. Ends early at a failure where only the first counts, and at the deadline."""
+    for program in clause.fixed(subject.scope):
+        trial = attempt(clause.check, program, subject, clause.judged)
+        yield trial
+        if profile.expired or (trial.verdict is Verdict.FAILED and profile.stop_at_failure):
+            return
+    if clause.mix is None or not profile.examples:
+        return
+    ran: list[Trial] = []
+    failed_at: list[int] = []
+
+    def enough(program: Program) -> bool:
+        trial = attempt(clause.check, program, subject, clause.judged)
+        ran.append(trial)
+        if trial.verdict is Verdict.FAILED:
+            failed_at.append(len(ran))
+        late = bool(failed_at) and len(ran) - failed_at[0] >= AFTER_FAILURE
+        return profile.expired or late or (bool(failed_at) and profile.stop_at_failure)
+
+    draw_until(enough, clause, subject, profile)
+    yield from ran
+
+
+def draw_until(enough: Callable[[Program], bool], clause: Clause, subject: Subject, profile: Profile) -> None:
+    """Let Hypothesis draw programs of a clause until `enough` says so or the profile's number is reached."""
+    from hypothesis import HealthCheck, Phase, find, settings
+    from hypothesis.errors import NoSuchExample
+
+    assert clause.mix is not None
+    chosen = settings(
+        max_examples=profile.examples,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        find(
+            programs(subject.scope, clause.mix),
+            enough,
+            settings=chosen,
+            random=Random(f"{profile.seed} {clause.id}"),
+        )
+    except NoSuchExample:
+        return
+
+
+def _smallest(clause: Clause, subject: Subject, trial: Trial) -> Trial:
+    """The trial of the shrunk program. One that does not fail again as it did is reported as it was, and said so."""
+
+    def again(program: Program) -> Trial:
+        return attempt(clause.check, program, subject, clause.judged)
+
+    if again(trial.program).identity != trial.identity:
+        return replace(trial, detail=f"{trial.detail} (it did not fail again when repeated: it is not deterministic)")
+    smallest = shrink(trial.program, lambda program: again(program).identity == trial.identity, subject.scope)
+    return again(smallest)

@@ -1,0 +1,120 @@
+"""Which logits should an append give? The reference on the history, remembered by tokens."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+from .program import Row
+
+MEMORY = 256 * 2**20
+"""Bytes of logits that an oracle remembers."""
+
+
+class Reference(Protocol):
+    """A plain forward pass without a cache."""
+
+    name: str
+    vocab_size: int
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        """`[rows, n, vocab]` for tokens `[rows, n]`."""
+        ...
+
+    def to(self, dtype: torch.dtype) -> Reference:
+        """The same weights in another precision."""
+        ...
+
+
+class Oracle:
+    """The reference in one dtype. Rows are remembered one by one; exact calls as a whole, since a batched row and a
+    prefix of a longer pass are not bit-equal to the call that is judged."""
+
+    def __init__(self, reference: Reference, dtype: torch.dtype) -> None:
+        import torch
+
+        self.dtype = dtype
+        self.epsilon = torch.finfo(dtype).eps
+        self._reference = reference.to(dtype)
+        self._wide = reference.to(torch.float64)
+        self._rows: OrderedDict[Row, Tensor] = OrderedDict()
+        self._longest: dict[Row, Row] = {}
+        self._calls: OrderedDict[tuple[Row, ...], Tensor] = OrderedDict()
+        self._floors: dict[Row, float] = {}
+        self.passes = 0
+
+    @property
+    def reference(self) -> Reference:
+        return self._reference
+
+    def call(self, rows: tuple[Row, ...]) -> Tensor:
+        """The reference on this very call, `[rows, n, vocab]`: what exactness is judged by."""
+        if rows not in self._calls:
+            self._calls[rows] = self._pass(self._reference, rows)
+            _forget(self._calls)
+        return self._calls[rows]
+
+    def row(self, tokens: Row, count: int) -> Tensor:
+        """Logits `[count, vocab]` of the last `count` positions of one row."""
+        known = self._longest.get(tokens)
+        if known is None or known not in self._rows:
+            self._remember(tokens)
+            known = tokens
+        self._rows.move_to_end(known)
+        return self._rows[known][len(tokens) - count : len(tokens)]
+
+    def expected(self, rows: tuple[Row, ...], count: int) -> Tensor:
+        """Logits `[rows, count, vocab]` of the last `count` positions of rows that are of one length."""
+        import torch
+
+        return torch.stack([self.row(row, count) for row in rows])
+
+    def prepare(self, rows: list[Row]) -> None:
+        """Compute rows of which others are prefixes first, so that one pass serves them all."""
+        for row in sorted(rows, key=len, reverse=True):
+            self.row(row, 1)
+
+    def floor(self, tokens: Row) -> float:
+        """The noise of the reference on a row: against itself in float64, in another batch shape, on a longer sequence.
+
+        Never read from the thing under test.
+        """
+        if tokens not in self._floors:
+            import torch
+
+            plain = self.row(tokens, len(tokens))
+            longer = (*tokens, tokens[0])
+            variants = [
+                self._pass(self._reference, (tokens, tokens[::-1]))[0],
+                self._pass(self._reference, (longer,))[0, :-1],
+            ]
+            if self.dtype != torch.float64:
+                variants.append(self._pass(self._wide, (tokens,))[0])
+            self._floors[tokens] = max((other - plain).abs().max().item() for other in variants)
+        return self._floors[tokens]
+
+    def _remember(self, tokens: Row) -> None:
+        self._rows[tokens] = self._pass(self._reference, (tokens,))[0]
+        for length in range(1, len(tokens) + 1):
+            self._longest[tokens[:length]] = tokens
+        _forget(self._rows)
+        if len(self._longest) > 200_000:
+            self._longest = {start: whole for start, whole in self._longest.items() if whole in self._rows}
+
+    def _pass(self, reference: Reference, rows: tuple[Row, ...]) -> Tensor:
+        import torch
+
+        self.passes += 1
+        with torch.inference_mode():
+            return reference.logits(torch.tensor(rows))
+
+
+def _forget(kept: OrderedDict[tuple[Row, ...], Tensor] | OrderedDict[Row, Tensor]) -> None:
+    size = sum(tensor.nbytes for tensor in kept.values()) if len(kept) % 64 == 0 else 0
+    while size > MEMORY and len(kept) > 1:
+        _, oldest = kept.popitem(last=False)
+        size -= oldest.nbytes

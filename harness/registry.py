@@ -1,0 +1,41 @@
+"""How the harness reaches clauses, targets and faults: through entry points, never by import."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .clause import Clause
+    from .fault import Fault
+    from .target import Resolver
+
+CLAUSES, SCHEMES, FAULTS = "kvconform.clauses", "kvconform.schemes", "kvconform.faults"
+"""Entry point groups: sequences of `Clause`, target resolvers by scheme, and functions that give `Fault`s by name."""
+
+
+@cache
+def _loaded(group: str) -> dict[str, Any]:
+    return {entry.name: entry.load() for entry in entry_points(group=group)}
+
+
+def clauses() -> list[Clause]:
+    """Every clause of the contract, the reference's own first."""
+    found = [clause for some in _loaded(CLAUSES).values() for clause in cast("list[Clause]", some)]
+    return sorted(found, key=lambda clause: clause.family != "reference")
+
+
+def schemes() -> Mapping[str, Resolver]:
+    """Target resolvers by the word before the colon."""
+    return _loaded(SCHEMES)
+
+
+def faults() -> dict[str, Fault]:
+    """Every built-in way to keep a cache by name: correct ones, controls, faults."""
+    found: dict[str, Fault] = {}
+    for give in _loaded(FAULTS).values():
+        found |= cast("Callable[[], dict[str, Fault]]", give)()
+    return found

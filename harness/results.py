@@ -1,0 +1,114 @@
+"""What a run found, as plain data: cases, findings, and how they are counted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .trial import Trial, Verdict
+
+
+def content_id(*parts: str) -> str:
+    """A short id that depends on content alone, so that two runs can be joined."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One distinct failure: what was promised, what happened, and the smallest program that shows it."""
+
+    id: str
+    target: str
+    clause: str
+    dtype: str
+    divergence: str
+    op: str
+    program: str
+    found_in: str
+    step: int
+    token: int
+    detail: str
+    difference: float
+    allowed: float | None
+    floor: float | None
+    tolerance: str
+    curve: tuple[tuple[int, float], ...]
+    occurrences: int
+    diagnosis: str = ""
+
+    @property
+    def reproduce(self) -> str:
+        dtype = "" if self.dtype == "float32" else f" --dtype {self.dtype}"
+        return f"kvconform replay {shell_quoted(self.target)} {shell_quoted(self.program)}{dtype}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One clause asked of one implementation in one dtype. `largest` is the largest difference that any program showed."""
+
+    target: str
+    clause: str
+    dtype: str
+    verdict: Verdict
+    reason: str = ""
+    programs: int = 0
+    conclusive: int = 0
+    positions: int = 0
+    flips: int = 0
+    largest: float = 0.0
+    allowed: float | None = None
+    tolerance: str = ""
+    seconds: float = 0.0
+    examples_to_failure: int | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return content_id(self.target, self.clause, self.dtype)
+
+
+def finding_of(trial: Trial, target: str, clause: str, dtype: str, found_in: Trial, occurrences: int) -> Finding:
+    """A finding from the trial of its shrunk program."""
+    allowed = trial.allowance
+    return Finding(
+        id=content_id(target, clause, dtype, str(trial.divergence), trial.op),
+        target=target,
+        clause=clause,
+        dtype=dtype,
+        divergence=str(trial.divergence),
+        op=trial.op,
+        program=str(trial.program),
+        found_in=str(found_in.program),
+        step=trial.step or 0,
+        token=trial.token or 0,
+        detail=trial.detail,
+        difference=trial.difference,
+        allowed=allowed.allowed if allowed else None,
+        floor=allowed.floor if allowed else None,
+        tolerance=str(allowed.tolerance) if allowed else "",
+        curve=trial.differences,
+        occurrences=occurrences,
+    )
+
+
+def tally(cases: Iterable[Case]) -> dict[Verdict, int]:
+    """How many cases have each verdict, all verdicts named."""
+    found = Counter(case.verdict for case in cases)
+    return {verdict: found[verdict] for verdict in Verdict}
+
+
+def exit_code(cases: Iterable[Case]) -> int:
+    """1 if anything failed; else 2 if anything errored or was inconclusive, or nothing ran; else 0."""
+    counts = tally(cases)
+    if counts[Verdict.FAILED]:
+        return 1
+    return 2 if counts[Verdict.ERRORED] or counts[Verdict.INCONCLUSIVE] or not counts[Verdict.PASSED] else 0
+
+
+def shell_quoted(text: str) -> str:
+    """As one word of a POSIX shell."""
+    from shlex import quote
+
+    return quote(text)

@@ -1,0 +1,63 @@
+"""Targets: one string that says what is judged, the same in the command line, the pytest option and the report.
+
+    builtin:gpt/concat    scheme, colon, address, and options behind a question mark: name=value&name=value
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from .errors import TargetError
+from .implementation import Implementation
+from .oracle import Reference
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parsed target string."""
+
+    scheme: str
+    address: str
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __str__(self) -> str:
+        query = "&".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.scheme}:{self.address}" + (f"?{query}" if query else "")
+
+    @classmethod
+    def parse(cls, text: str, schemes: Iterable[str]) -> Target:
+        """Read a target. Raises `TargetError` with the schemes there are."""
+        scheme, colon, rest = text.partition(":")
+        known = sorted(schemes)
+        if not colon or scheme not in known:
+            usable = ", ".join(f"{name}:…" for name in known)
+            raise TargetError(f"{text!r} is no target; write one of {usable}, for example builtin:gpt/concat")
+        address, _, query = rest.partition("?")
+        options: dict[str, str] = {}
+        for part in filter(None, query.split("&")):
+            name, equals, value = part.partition("=")
+            if not equals or not name:
+                raise TargetError(f"option {part!r} of {text!r} is not of the form name=value")
+            options[name] = value
+        return cls(scheme, address, options)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a target stands for: the implementation, and the reference that it is judged by."""
+
+    implementation: Implementation
+    reference: Reference
+
+
+Resolver = Callable[[Target], Resolved]
+"""Loads a target of one scheme. Raises `TargetError` with the cause and the mend."""
+
+
+def closest(word: str, known: Iterable[str], what: str) -> TargetError:
+    """The error for a name that is not known, with the nearest ones."""
+    names = list(known)
+    near = difflib.get_close_matches(word, names, n=3) or names[:8]
+    return TargetError(f"no {what} {word!r}; did you mean {' or '.join(near)}?")

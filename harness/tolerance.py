@@ -1,0 +1,86 @@
+"""What a comparison may show: nothing, an absolute bound, or a multiple of the measured noise floor.
+
+The one place that knows tolerances. The factors of `Rounding` are calibrated by `benchmarks/calibrate.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+FLOOR_FACTOR = 8.0
+"""Allowed is so many times the measured floor ..."""
+SCALE_ULPS = 32.0
+"""... but never less than so many units in the last place of the logits' scale."""
+BUG_FACTOR = 30.0
+"""Beyond so many times what is allowed, a deviation is a bug; between the two it is suspicious."""
+TOO_NOISY = 1e-2
+"""Where more than this part of the scale would be allowed, nothing can be told."""
+
+
+class Band(StrEnum):
+    ROUNDING = "rounding"
+    SUSPICIOUS = "suspicious"
+    BUG = "bug"
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Bit for bit. Only where attention gets operands of the reference's shape."""
+
+    def __str__(self) -> str:
+        return "exact"
+
+
+@dataclass(frozen=True, slots=True)
+class Absolute:
+    """max |Δlogit| within a published bound, float32 only."""
+
+    bound: float = 1e-4
+
+    def __str__(self) -> str:
+        return f"absolute {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """max(8 × floor, 32 ulp of the logits' scale), the floor measured on the reference for the same tokens and dtype."""
+
+    def __str__(self) -> str:
+        return f"rounding {FLOOR_FACTOR:g} × floor"
+
+
+Tolerance = Exact | Absolute | Rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A tolerance worked out for one program: how large a difference may be, and where a bug begins."""
+
+    tolerance: Tolerance
+    allowed: float
+    floor: float | None
+    scale: float
+
+    @property
+    def too_noisy(self) -> bool:
+        return isinstance(self.tolerance, Rounding) and self.allowed > TOO_NOISY * self.scale
+
+    def band(self, difference: float) -> Band:
+        """Where a difference lies."""
+        if difference <= self.allowed:
+            return Band.ROUNDING
+        if isinstance(self.tolerance, Rounding) and difference <= BUG_FACTOR * self.allowed:
+            return Band.SUSPICIOUS
+        return Band.BUG  # NaN lands here too: it is not <= anything
+
+
+def allowance(tolerance: Tolerance, scale: float, floor: float | None, epsilon: float) -> Allowance:
+    """Work out a tolerance. `epsilon` is the dtype's unit in the last place at 1; `floor` only `Rounding` needs."""
+    if isinstance(tolerance, Exact):
+        return Allowance(tolerance, 0.0, None, scale)
+    if isinstance(tolerance, Absolute):
+        return Allowance(tolerance, tolerance.bound, None, scale)
+    if floor is None:
+        raise ValueError("rounding is judged against a measured floor, and none was given")
+    return Allowance(tolerance, max(FLOOR_FACTOR * floor, SCALE_ULPS * epsilon * scale), floor, scale)

@@ -1,0 +1,178 @@
+"""One program judged: what ran, what it showed, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+from .errors import AdapterError, Unsupported
+from .history import histories
+from .implementation import Implementation
+from .oracle import Oracle
+from .program import Append, Program, Row
+from .runner import Divergence, Step, error_text, execute
+from .scope import Scope, unsupported
+from .tolerance import Absolute, Allowance, Band, Exact, Rounding, Tolerance, allowance
+
+
+class Verdict(StrEnum):
+    PASSED = "passed"
+    FAILED = "failed"
+    ERRORED = "errored"
+    UNSUPPORTED = "unsupported"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Judged(StrEnum):
+    """Which appends a clause is about."""
+
+    ALL = "all"
+    FRESH = "fresh"
+    WARM = "warm"
+
+    def includes(self, step: Step) -> bool:
+        return self is Judged.ALL or step.fresh == (self is Judged.FRESH)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An implementation with the oracle that it is held against, in one dtype."""
+
+    implementation: Implementation
+    oracle: Oracle
+
+    @property
+    def dtype_name(self) -> str:
+        return str(self.oracle.dtype).removeprefix("torch.")
+
+    @property
+    def scope(self) -> Scope:
+        return Scope.of(self.implementation)
+
+    def tolerance(self, judged: Judged) -> Tolerance:
+        """Exact for a prefill with the reference's operands, a published bound in float32, else measured."""
+        if judged is Judged.FRESH and self.implementation.exact_prefill:
+            return Exact()
+        if self.implementation.incremental_bound is not None and self.dtype_name == "float32":
+            return Absolute(self.implementation.incremental_bound)
+        return Rounding()
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The outcome of one program. `step` and `token` say where it first diverged, `differences` what each position showed."""
+
+    program: Program
+    verdict: Verdict
+    detail: str = ""
+    divergence: Divergence | None = None
+    step: int | None = None
+    token: int | None = None
+    op: str = ""
+    difference: float = 0.0
+    allowance: Allowance | None = None
+    flips: int = 0
+    positions: int = 0
+    differences: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+
+    @property
+    def identity(self) -> tuple[Divergence | None, str]:
+        """What shrinking must keep: the kind of divergence and the kind of op at which it shows."""
+        return self.divergence, self.op
+
+
+Check = Callable[[Program, Subject, Judged], Trial]
+"""Judges one program. The common one is `logits_match`."""
+
+
+def attempt(check: Check, program: Program, subject: Subject, judged: Judged = Judged.ALL) -> Trial:
+    """Run a check; what cannot be run is unsupported, and what breaks in the harness or adapter is errored."""
+    if reason := unsupported(program, subject.scope):
+        return Trial(program, Verdict.UNSUPPORTED, reason)
+    try:
+        return check(program, subject, judged)
+    except Unsupported as reason:
+        return Trial(program, Verdict.UNSUPPORTED, str(reason))
+    except AdapterError as error:
+        return Trial(program, Verdict.ERRORED, f"the adapter: {error}")
+    except Exception as error:
+        return Trial(program, Verdict.ERRORED, f"the harness or the reference: {error_text(error)}")
+
+
+def logits_match(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """Every judged append gives the logits of the reference on the same history."""
+    subject.oracle.prepare(longest_rows(program))
+    tolerance = subject.tolerance(judged)
+    exact = isinstance(tolerance, Exact)
+    steps: list[Step] = []
+    for step in execute(program, subject.implementation, subject.oracle, exact=exact):
+        steps.append(step)
+    return judge(program, steps, tolerance, subject, judged)
+
+
+def judge(program: Program, steps: list[Step], tolerance: Tolerance, subject: Subject, judged: Judged) -> Trial:
+    """The verdict on steps that have run: first bad position, its size, and what was allowed."""
+    broken = steps[-1] if steps and steps[-1].divergence else None
+    compared = [step for step in steps if step.comparison and judged.includes(step)]
+    # A call cannot be judged bit for bit where it went through as another call than the reference's.
+    allowed = _allowance(program, compared, tolerance, subject.oracle)
+    curve = tuple(
+        (step.first + offset, gap)
+        for step in compared
+        if step.comparison
+        for offset, gap in enumerate(step.comparison.differences)
+    )
+    flips = sum(step.comparison.flips for step in compared if step.comparison)
+    positions = sum(step.comparison.positions for step in compared if step.comparison)
+    largest = max((gap for _, gap in curve), default=0.0)
+
+    def verdict(kind: Verdict, detail: str = "", at: Step | None = None, token: int | None = None) -> Trial:
+        divergence = None if kind is not Verdict.FAILED or at is None else at.divergence or Divergence.LOGITS
+        where = None if at is None else at.index
+        name = "" if at is None else at.op.kind
+        return Trial(
+            program, kind, detail, divergence, where, token, name, largest, allowed, flips, positions, curve
+        )  # fmt: skip
+
+    suspicious: tuple[Step, int, float] | None = None
+    for step in compared:
+        assert step.comparison and allowed
+        for offset, gap in enumerate(step.comparison.differences):
+            band = allowed.band(gap)
+            if band is Band.BUG and not allowed.too_noisy:
+                detail = f"max |Δlogit| {largest:.3g}, allowed {allowed.allowed:.3g} ({allowed.tolerance})"
+                return verdict(Verdict.FAILED, detail, step, step.first + offset)
+            if band is not Band.ROUNDING and suspicious is None:
+                suspicious = (step, offset, gap)
+    if broken:
+        return verdict(Verdict.FAILED, broken.detail, broken, broken.first if broken.comparison else broken.past)
+    if suspicious and allowed:
+        step, offset, gap = suspicious
+        why = "the reference's own noise is too large to tell" if allowed.too_noisy else "above rounding, below a bug"
+        detail = f"max |Δlogit| {gap:.3g}, allowed {allowed.allowed:.3g}: {why}"
+        return verdict(Verdict.INCONCLUSIVE, detail, step, step.first + offset)
+    if not compared and any(isinstance(op, Append) and not op.refused for op in program.ops):
+        return verdict(Verdict.INCONCLUSIVE, "nothing was compared")
+    return verdict(Verdict.PASSED)
+
+
+def _allowance(program: Program, compared: list[Step], tolerance: Tolerance, oracle: Oracle) -> Allowance | None:
+    if not compared:
+        return None
+    scale = max(step.comparison.scale for step in compared if step.comparison)
+    cheap = allowance(tolerance, scale, 0.0, oracle.epsilon)
+    largest = max(step.comparison.largest for step in compared if step.comparison)
+    if not isinstance(tolerance, Rounding) or largest <= cheap.allowed:
+        return cheap if not isinstance(tolerance, Rounding) else Allowance(tolerance, cheap.allowed, None, scale)
+    floor = max(map(oracle.floor, longest_rows(program)))
+    return allowance(tolerance, scale, floor, oracle.epsilon)
+
+
+def longest_rows(program: Program) -> list[Row]:
+    """The rows that the program's caches hold at its appends, without those that begin another."""
+    rows = {row for history in histories(program)[1:] for held in history.caches.values() for row in held if row}
+    ordered = sorted(rows)
+    # In lexicographic order a prefix stands directly before a row that begins with it, or before another of its prefixes.
+    return [row for row, after in pairwise([*ordered, ()]) if after[: len(row)] != row]

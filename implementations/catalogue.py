@@ -1,0 +1,85 @@
+"""Every built-in way to keep a cache, by name. A class enters by a decorator; its docstring's first line is its sentence."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ..harness.errors import Unsupported
+from ..harness.fault import Fault, Kind
+from ..harness.implementation import Implementation
+from .builtin import BuiltIn
+from .models import CachedModel
+from .policy import Concat
+
+CATALOGUE: dict[str, Fault] = {}
+"""By name, in the order in which they are shown."""
+
+Way = TypeVar("Way", bound=type[Concat] | type[CachedModel] | type[Implementation])
+
+
+def correct(**about: Any) -> Callable[[Way], Way]:
+    return _entry(Kind.CORRECT, about)
+
+
+def control(**about: Any) -> Callable[[Way], Way]:
+    return _entry(Kind.CONTROL, about)
+
+
+def fault(*, clause: str, shows: str, diagnosis: str, **about: Any) -> Callable[[Way], Way]:
+    return _entry(Kind.FAULT, {"clause": clause, "shows": shows, "diagnosis": diagnosis, **about})
+
+
+def _entry(kind: Kind, about: Mapping[str, Any]) -> Callable[[Way], Way]:
+    details = dict(about)
+    models: tuple[str, ...] = details.pop("models", ("gpt", "llama"))
+    engine: type[BuiltIn] = details.pop("engine", BuiltIn)
+    name: str = details.pop("name", "")
+
+    def add(way: Way) -> Way:
+        called = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", way.__name__).lower()
+        CATALOGUE[called] = Fault(
+            name=called,
+            kind=kind,
+            sentence=(inspect.getdoc(way) or "").splitlines()[0],
+            inject=lambda target: _inject(called, way, engine, models, target),
+            override=override(way),
+            family=way.__module__.rpartition(".")[2],
+            **details,
+        )
+        return way
+
+    return add
+
+
+def _inject(
+    name: str, way: type[Any], engine: type[BuiltIn], models: tuple[str, ...], target: Implementation
+) -> Implementation:
+    if not isinstance(target, BuiltIn):
+        raise Unsupported(f"{name} is built into the models of this package only")
+    if target.model.name not in models:
+        raise Unsupported(f"{name} is for {' and '.join(models)} only")
+    full_name = f"{target.model.name}/{name}"
+    if issubclass(way, CachedModel):
+        return BuiltIn(way(**vars(target.model)), target.policy, full_name)
+    if issubclass(way, BuiltIn):
+        return way(target.model, target.policy, full_name)
+    return engine(target.model, way, full_name)
+
+
+def override(way: type[Any]) -> str:
+    """The source of what a class overrides, without its docstrings: for a fault, the bug."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(way)))
+    definition = tree.body[0]
+    assert isinstance(definition, ast.ClassDef)
+    definition.decorator_list = []
+    for node in ast.walk(definition):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:]
+    if not definition.body:
+        return ""
+    return ast.unparse(definition)
