@@ -19,7 +19,17 @@ _PUBLIC = {
     "Conformance": "kvconform.interface.conformance",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = [
+    "Cache",
+    "Clause",
+    "Conformance",
+    "Implementation",
+    "KvconformError",
+    "Program",
+    "Unsupported",
+    "__version__",
+    "check",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def _failed(program: Program, step: Step, kind: Divergence, detail: str, difference: float = 0.0) -> Trial:
-    return Trial(
-        program, Verdict.FAILED, detail, kind, step.index, step.first, step.op.kind, difference, positions=1
-    )  # fmt: skip
+    return Trial(program, Verdict.FAILED, detail, kind, step.index, step.first, step.op.kind, difference, positions=1)
 
 
 def _run(program: Program, subject: Subject, keep: bool = False) -> Iterator[Step]:

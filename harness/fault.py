@@ -39,6 +39,8 @@ class Fault:
     reports: tuple[str, ...] = ()
     equivalent: Mapping[str, str] = field(default_factory=dict[str, str])
     scenario: str = "decode"
+    models: tuple[str, ...] = ()
+    """Built-in models that have a use for it."""
 
     @property
     def clause_family(self) -> str:

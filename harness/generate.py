@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from .history import History
 from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
-from .scope import NEEDS, Scope
+from .scope import Scope
 
 NAMES = "abcdefgh"
 SMALL = 5

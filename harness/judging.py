@@ -72,8 +72,12 @@ def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile
     findings = tuple(
         finding_of(
             _smallest(clause, subject, alike[0]) if profile.shrink else alike[0],
-            target, clause.id, subject.dtype_name, alike[0], len(alike),
-        )  # fmt: skip
+            target,
+            clause.id,
+            subject.dtype_name,
+            alike[0],
+            len(alike),
+        )
         for alike in failures.values()
     )
     worst = max(trials, key=lambda trial: trial.difference, default=None)
@@ -149,7 +153,7 @@ def draw_until(enough: Callable[[Program], bool], clause: Clause, subject: Subje
         phases=[Phase.generate],
         database=None,
         deadline=None,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
     )
     try:
         find(

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
     from .clause import Clause
     from .fault import Fault
-    from .target import Resolver
+    from .target import Resolved, Scheme
 
 CLAUSES, SCHEMES, FAULTS = "kvconform.clauses", "kvconform.schemes", "kvconform.faults"
-"""Entry point groups: sequences of `Clause`, target resolvers by scheme, and functions that give `Fault`s by name."""
+"""Entry point groups: sequences of `Clause`, `Scheme`s by name, and functions that give `Fault`s by name."""
 
 
 @cache
@@ -28,9 +28,17 @@ def clauses() -> list[Clause]:
     return sorted(found, key=lambda clause: clause.family != "reference")
 
 
-def schemes() -> Mapping[str, Resolver]:
-    """Target resolvers by the word before the colon."""
+def schemes() -> Mapping[str, Scheme]:
+    """Target schemes by the word before the colon."""
     return _loaded(SCHEMES)
+
+
+def resolve(text: str) -> Resolved:
+    """Load what a target string stands for. Raises `TargetError`, one line with the cause and the mend."""
+    from .target import Target
+
+    target = Target.parse(text, schemes())
+    return schemes()[target.scheme].resolve(target)
 
 
 def faults() -> dict[str, Fault]:

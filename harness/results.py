@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from shlex import quote
 
 from .trial import Trial, Verdict
 
@@ -40,8 +41,9 @@ class Finding:
 
     @property
     def reproduce(self) -> str:
-        dtype = "" if self.dtype == "float32" else f" --dtype {self.dtype}"
-        return f"kvconform replay {shell_quoted(self.target)} {shell_quoted(self.program)}{dtype}"
+        """A command that shows this failure again."""
+        asked = f"--clause {self.clause} --dtype {self.dtype}"
+        return f"kvconform replay {quote(self.target)} {quote(self.program)} {asked}"
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,3 @@ def exit_code(cases: Iterable[Case]) -> int:
     if counts[Verdict.FAILED]:
         return 1
     return 2 if counts[Verdict.ERRORED] or counts[Verdict.INCONCLUSIVE] or not counts[Verdict.PASSED] else 0
-
-
-def shell_quoted(text: str) -> str:
-    """As one word of a POSIX shell."""
-    from shlex import quote
-
-    return quote(text)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -71,6 +72,26 @@ def execute(
             yield step
             if step.divergence is not None:
                 return
+    finally:
+        state.close()
+
+
+@contextmanager
+def apply_ops(implementation: Implementation) -> Generator[Callable[[Op], Tensor | None]]:
+    """A function that carries out ops one by one, for runs that choose their tokens as they go; caches are let go at the
+    end. It gives the logits of an append, raises what the implementation raises, and a refused op changes nothing."""
+    state = _State(implementation)
+
+    def apply(op: Op) -> Tensor | None:
+        if op.refused:
+            _refused(state, 0, op, 0)
+            return None
+        logits = state.apply(op)
+        state.history = state.history.after(op)
+        return logits
+
+    try:
+        yield apply
     finally:
         state.close()
 
@@ -151,9 +172,7 @@ def _refused(state: _State, index: int, op: Op, past: int) -> Step:
     return Step(index, op, past, divergence=Divergence.ACCEPTED, detail="it must be refused, and was accepted")
 
 
-def _legal(
-    state: _State, index: int, op: Op, past: int, oracle: Oracle | None, exact: bool, keep: bool
-) -> Step:
+def _legal(state: _State, index: int, op: Op, past: int, oracle: Oracle | None, exact: bool, keep: bool) -> Step:
     try:
         logits = state.apply(op)
     except (AdapterError, Unsupported):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from .errors import ProgramError
 from .history import History
 from .implementation import Implementation
 from .program import Append, Crop, Fork, Join, Op, Program, Reset, Restore, Select
@@ -56,6 +57,14 @@ class Scope:
             elif need not in self.capabilities:
                 return f"it has no {need}"
         return None
+
+    def must_refuse(self, op: Op, before: History) -> bool:
+        """Is an op marked `!` really one that the implementation has to refuse?"""
+        asked = replace(op, refused=False)
+        try:
+            return self.lacks(asked, before) is not None
+        except ProgramError:
+            return True
 
     def lacks(self, op: Op, before: History) -> str | None:
         """Why the implementation cannot be given `op`, in the user's terms; None where it can."""

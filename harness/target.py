@@ -1,6 +1,6 @@
 """Targets: one string that says what is judged, the same in the command line, the pytest option and the report.
 
-    builtin:gpt/concat    scheme, colon, address, and options behind a question mark: name=value&name=value
+builtin:gpt/concat    scheme, colon, address, and options behind a question mark: name=value&name=value
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .errors import TargetError
+from .fault import Fault, Kind
 from .implementation import Implementation
 from .oracle import Reference
 
@@ -45,15 +46,48 @@ class Target:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """Text that a model is shown with: a prompt, what follows it, an earlier conversation, and how tokens read."""
+
+    prompt: tuple[int, ...]
+    continuation: tuple[int, ...]
+    earlier: tuple[int, ...]
+    decode: Callable[[Iterable[int]], str]
+
+
+@dataclass(frozen=True)
 class Resolved:
-    """What a target stands for: the implementation, and the reference that it is judged by."""
+    """What a target stands for: the implementation, and the reference that it is judged by.
+
+    `model` names the model without its way to keep a cache; `fault` is that way, where it is one of the catalogue.
+    """
 
     implementation: Implementation
     reference: Reference
+    model: str = ""
+    fault: Fault | None = None
+    sample: Sample | None = None
 
 
-Resolver = Callable[[Target], Resolved]
-"""Loads a target of one scheme. Raises `TargetError` with the cause and the mend."""
+@dataclass(frozen=True)
+class Listed:
+    """A target that can be named in advance, with what it is."""
+
+    target: str
+    kind: Kind
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How targets of one scheme are loaded and which there are. `resolve` raises `TargetError` with cause and mend.
+
+    `mutated` are the targets that the mutation check injects faults into when it is given none.
+    """
+
+    resolve: Callable[[Target], Resolved]
+    listing: Callable[[], Iterable[Listed]] = tuple
+    mutated: tuple[str, ...] = ()
 
 
 def closest(word: str, known: Iterable[str], what: str) -> TargetError:

@@ -106,9 +106,7 @@ def logits_match(program: Program, subject: Subject, judged: Judged) -> Trial:
     subject.oracle.prepare(longest_rows(program))
     tolerance = subject.tolerance(judged)
     exact = isinstance(tolerance, Exact)
-    steps: list[Step] = []
-    for step in execute(program, subject.implementation, subject.oracle, exact=exact):
-        steps.append(step)
+    steps = list(execute(program, subject.implementation, subject.oracle, exact=exact))
     return judge(program, steps, tolerance, subject, judged)
 
 
@@ -138,7 +136,8 @@ def judge(program: Program, steps: list[Step], tolerance: Tolerance, subject: Su
 
     suspicious: tuple[Step, int, float] | None = None
     for step in compared:
-        assert step.comparison and allowed
+        assert step.comparison is not None
+        assert allowed is not None
         for offset, gap in enumerate(step.comparison.differences):
             band = allowed.band(gap)
             if band is Band.BUG and not allowed.too_noisy:

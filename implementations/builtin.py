@@ -36,6 +36,8 @@ class BuiltIn(Implementation):
 
     last_only: ClassVar[bool] = False
     """Give the logits of a call's last position only."""
+    splits: ClassVar[bool] = False
+    """A call may go through the model in parts, so that not even a prefill has the reference's operands."""
     incremental_bound = INCREMENTAL_BOUND
 
     def __init__(self, model: CachedModel, policy: type[Concat], name: str = "") -> None:
@@ -44,7 +46,7 @@ class BuiltIn(Implementation):
         self.name = name or f"{model.name}/{policy.__name__}"
         self.vocab_size = model.shape.vocab_size
         self.max_length = model.shape.limit
-        self.exact_prefill = self.exact_prefill or policy.exact_prefill
+        self.exact_prefill = policy.exact_prefill and not self.splits
 
     @property
     def capabilities(self) -> frozenset[str]:

@@ -11,9 +11,12 @@ from torch import Tensor
 
 from .builtin import OPERATIONS, BuiltIn
 from .catalogue import control, correct, fault
+from .models import CachedModel
 from .policy import CacheLimitError, Concat
 
 MODELS = ("llama",)
+ROWS = 4096
+"""Rows of `quantized_llama`'s rotation table, whatever the model was trained for."""
 
 
 class CandleEngine(BuiltIn):
@@ -27,28 +30,25 @@ class CandleEngine(BuiltIn):
 
 
 class QuantizedEngine(CandleEngine):
-    """`quantized_llama`, whose table has 4,096 rows whatever the model was trained for."""
+    """`quantized_llama`, which goes by its own table's length."""
 
-    def __init__(self, *about: object) -> None:
-        super().__init__(*about)  # type: ignore[arg-type]
+    def __init__(self, model: CachedModel, policy: type[Concat], name: str = "") -> None:
+        super().__init__(model, policy, name)
         self.max_length = ROWS
-
-
-ROWS = 4096
 
 
 @correct(models=MODELS, engine=CandleEngine)
 class CandleLlama(Concat):
     """candle's llama with the right caller: index_pos counts tokens, a new conversation gets a new cache."""
 
-    @property
     def table(self) -> int | None:
         """Rows of the rotation table."""
         return self.shape.limit
 
     def admit_length(self, count: int) -> None:
-        if self.table is not None and self.length + count > self.table:
-            size = [self.table, self.shape.head_dim // 2]
+        rows = self.table()
+        if rows is not None and self.length + count > rows:
+            size = [rows, self.shape.head_dim // 2]
             raise CacheLimitError(
                 f"narrow invalid args start + len > dim_len: {size}, dim: 0, start: {self.length}, len:{count}"
             )
@@ -58,7 +58,8 @@ class CandleLlama(Concat):
 class CandleQuantizedLlama(CandleLlama):
     """candle's quantized_llama with the right caller: position 0 drops the old cache, clear_kv_cache empties it."""
 
-    table = ROWS
+    def table(self) -> int:
+        return ROWS
 
     def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if self.length == 0:

@@ -48,6 +48,7 @@ def _entry(kind: Kind, about: Mapping[str, Any]) -> Callable[[Way], Way]:
             sentence=(inspect.getdoc(way) or "").splitlines()[0],
             inject=lambda target: _inject(called, way, engine, models, target),
             override=override(way),
+            models=models,
             family=way.__module__.rpartition(".")[2],
             **details,
         )

@@ -20,7 +20,7 @@ correct()(Paged)
 class Chunked(BuiltIn):
     """A long call is fed in chunks of four tokens."""
 
-    exact_prefill = False
+    splits = True
     chunk = 4
 
     def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
@@ -42,8 +42,6 @@ class Forked(BuiltIn):
 @control()
 class CatOrder(Concat):
     """A new block is put before the old one, for keys and values; visibility goes by the stored positions."""
-
-    exact_prefill = True
 
     def begin(self, rows: int) -> None:
         super().begin(rows)

@@ -46,9 +46,7 @@ class Concat:
         """Start empty, with so many rows."""
         self.rows = rows
         self.length = 0
-        empty = torch.empty(
-            rows, self.shape.kv_heads, 0, self.shape.head_dim, dtype=self.shape.dtype, device=self.shape.device
-        )
+        empty = torch.empty(rows, self.shape.kv_heads, 0, self.shape.head_dim, dtype=self.shape.dtype, device=self.shape.device)
         self.keys = [empty] * self.shape.layers
         self.values = [empty] * self.shape.layers
 

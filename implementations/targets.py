@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..harness.errors import TargetError, Unsupported
-from ..harness.target import Resolved, Target, closest
+from ..harness.fault import Kind
+from ..harness.target import Listed, Resolved, Sample, Scheme, Target, closest
 
 if TYPE_CHECKING:
     from ..harness.fault import Fault
@@ -15,11 +17,14 @@ MODELS = ("gpt", "llama")
 
 def catalogue() -> dict[str, Fault]:
     """Every built-in way, with its faults and controls."""
-    from . import candle, correct, faults
+    from . import candle, correct
     from .catalogue import CATALOGUE
+    from .faults import operations, positions, storage, visibility
 
-    assert candle and correct and faults  # loading them fills the catalogue
-    return CATALOGUE
+    shown = (correct, positions, storage, visibility, operations, candle)
+    order = {module.__name__.rpartition(".")[2]: place for place, module in enumerate(shown)}
+    kinds = list(Kind)
+    return dict(sorted(CATALOGUE.items(), key=lambda entry: (kinds.index(entry[1].kind), order.get(entry[1].family, -1))))
 
 
 def resolve(target: Target) -> Resolved:
@@ -35,9 +40,35 @@ def resolve(target: Target) -> Resolved:
         raise closest(name, MODELS, "built-in model")
     ways = catalogue()
     if not slash or way not in ways:
-        raise closest(way, ways, f"built-in way to keep a cache of {name}, as in builtin:{name}/concat, called")
+        raise closest(way, ways, f"way to keep the cache of builtin:{name}/… called")
     try:
         implementation = ways[way].inject(BuiltIn(model(name), Concat))
     except Unsupported as reason:
         raise TargetError(f"{str(target)!r} is not there: {reason}") from None
-    return Resolved(implementation, reference(name))
+    return Resolved(implementation, reference(name), name, ways[way], sample())
+
+
+def listing() -> Iterable[Listed]:
+    """Every built-in target, model by model."""
+    return (
+        Listed(f"builtin:{name}/{way.name}", way.kind, way.sentence)
+        for name in MODELS
+        for way in catalogue().values()
+        if name in way.models
+    )
+
+
+def sample() -> Sample:
+    """Wang Zhihuan's "On the Stork Tower": 13 characters as the prompt, 20 more behind it; 32 of Li Bai's before."""
+    from ..reference.shipped import vocabulary
+
+    words = vocabulary()
+    return Sample(
+        prompt=tuple(words.encode("白日依山盡，黃河入海流。欲")),
+        continuation=tuple(words.encode("窮千里目，更上一層樓。白日依山盡，黃河入")),
+        earlier=tuple(words.encode("牀前明月光，疑是地上霜。舉頭望明月，低頭思故鄉。花間一壺酒，獨酌")),
+        decode=words.decode,
+    )
+
+
+BUILTIN = Scheme(resolve, listing, mutated=tuple(f"builtin:{name}/concat" for name in MODELS))

@@ -86,7 +86,7 @@ def forward(
 def attention(query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
     """Causal attention of `[rows, n, width]` with itself: position i sees positions 0 to i."""
     rows, length, width = query.shape
-    query, key, value = (x.view(rows, length, heads, width // heads).transpose(1, 2) for x in (query, key, value))
+    query, key, value = (x.view(rows, length, heads, width // heads).transpose(1, 2).contiguous() for x in (query, key, value))
     scores = query @ key.transpose(-2, -1) / math.sqrt(width // heads)
     causal = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
     scores = scores.masked_fill(~causal, -math.inf)

@@ -72,13 +72,14 @@ class PlainReference:
 
     name: str
     vocab_size: int
-    config: Any
+    config: GPTConfig | LlamaConfig
     parameters: Mapping[str, Tensor]
 
     def logits(self, tokens: Tensor) -> Tensor:
         """`[rows, n, vocab]` for tokens `[rows, n]`; no more positions than the model has."""
-        forward = gpt.forward if isinstance(self.config, gpt.GPTConfig) else llama.forward
-        return forward(self.parameters, self.config, tokens)
+        if isinstance(self.config, GPTConfig):
+            return gpt.forward(self.parameters, self.config, tokens)
+        return llama.forward(self.parameters, self.config, tokens)
 
     def to(self, dtype: torch.dtype) -> PlainReference:
         return replace(self, parameters={name: weight.to(dtype) for name, weight in self.parameters.items()})

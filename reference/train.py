@@ -39,12 +39,23 @@ class Recipe:
     learning_rate: float = 3e-3
     warm_up: int = 100
     weight_decay: float = 0.05
+    average: float = 0.0
+    """Decay of a running average of the weights, which is then what is validated and kept; 0 keeps the last step's."""
     seed: int = 2026
 
 
 RECIPES = {
     "gpt": Recipe(gpt, gpt.GPTConfig(), steps=2000, batch=128, dropout=0.2),
-    "llama": Recipe(llama, llama.LlamaConfig(), steps=2400, batch=32, dropout=0.3, learning_rate=2e-3),
+    "llama": Recipe(
+        llama,
+        llama.LlamaConfig(),
+        steps=2600,
+        batch=48,
+        dropout=0.4,
+        learning_rate=2e-3,
+        weight_decay=0.2,
+        average=0.995,
+    ),
 }
 
 
@@ -88,12 +99,15 @@ def train(recipe: Recipe, text: Tensor, report: Any = print) -> tuple[dict[str, 
     generator = torch.Generator().manual_seed(recipe.seed)
     weights = initial_weights(recipe.config, generator)
     training, held_out = text[: len(text) * 9 // 10], text[len(text) * 9 // 10 :]
+    if len(held_out) <= recipe.config.context:
+        raise ValueError(f"the text has {len(text)} characters; it needs more than {10 * recipe.config.context}")
     matrices = [weight for weight in weights.values() if weight.dim() > 1]
     vectors = [weight for weight in weights.values() if weight.dim() == 1]
     groups = [{"params": matrices, "weight_decay": recipe.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.learning_rate, betas=(0.9, 0.99))
     context = recipe.config.context
-    best, best_loss = {name: weight.detach().clone() for name, weight in weights.items()}, math.inf
+    kept = {name: weight.detach().clone() for name, weight in weights.items()}
+    best, best_loss = kept, math.inf
 
     for step in range(recipe.steps):
         for group in optimizer.param_groups:
@@ -108,11 +122,16 @@ def train(recipe: Recipe, text: Tensor, report: Any = print) -> tuple[dict[str, 
         loss.backward()
         torch.nn.utils.clip_grad_norm_(list(weights.values()), 1.0)
         optimizer.step()
+        pace = 1 - min(recipe.average, step / (step + 10))  # an average of few steps forgets its beginning faster
+        for name, weight in weights.items():
+            kept[name] = kept[name].lerp(weight.detach(), pace)
         if (step + 1) % 100 == 0 or step + 1 == recipe.steps:
-            validation = validation_loss(recipe, weights, held_out)
+            validation = validation_loss(recipe, kept, held_out)
             report(f"step {step + 1}/{recipe.steps}: training {loss.item():.3f}, validation {validation:.4f}")
             if validation < best_loss:
-                best, best_loss = {name: weight.detach().clone() for name, weight in weights.items()}, validation
+                best, best_loss = dict(kept), validation
+    if math.isinf(best_loss):
+        raise FloatingPointError("the training diverged: no validation loss is finite; lower the learning rate")
     return best, best_loss
 
 
@@ -125,7 +144,10 @@ def main() -> None:
     recipe = RECIPES[chosen.model]
     text = chosen.text.read_text(encoding="utf-8")
     vocabulary = Vocabulary.from_text(text, recipe.config.vocab_size)
-    weights, loss = train(recipe, torch.tensor(vocabulary.encode(text)), lambda line: print(line, flush=True))
+    try:
+        weights, loss = train(recipe, torch.tensor(vocabulary.encode(text)), lambda line: print(line, flush=True))
+    except (ValueError, FloatingPointError) as error:
+        parser.error(str(error))
     chosen.out.mkdir(parents=True, exist_ok=True)
     save_file(weights, chosen.out / "model.safetensors", metadata={"format": "pt", "validation": f"{loss:.4f}"})
     written = json.dumps(config_json(recipe.config), indent=2) + "\n"

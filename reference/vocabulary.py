@@ -22,7 +22,7 @@ class Vocabulary:
     def from_text(cls, text: str, size: int) -> Vocabulary:
         # Ties are broken by code point, so that the same text always gives the same tokens.
         ranked = sorted(Counter(text).items(), key=lambda entry: (-entry[1], entry[0]))
-        return cls((PADDING, UNKNOWN, *(character for character, _ in ranked[: size - 2])))
+        return cls((PADDING, UNKNOWN, *(character for character, _ in ranked[: max(size - 2, 0)])))
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:

@@ -1,0 +1,32 @@
+# Two commands: `make table` shows which cache implementations keep the promise, `make test` passes the tests.
+# Both set up their own virtual environment first; a second run installs nothing.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: table test lock clean
+
+table: $(STAMP)
+	$(BIN)/kvconform table --out reports/latest
+
+test: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+	$(BIN)/python -m pytest -n 2
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v uv >/dev/null || test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }
+	@UV=$$(command -v uv || echo $(BIN)/uv); \
+	test -x $(BIN)/python || $$UV venv --quiet --python $(PYTHON) $(VENV); \
+	$$UV pip install --quiet --python $(BIN)/python -r requirements.lock $(UV_FLAGS) && \
+	$$UV pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+lock:
+	uv pip compile --quiet --python-version 3.11 --extra dev --no-header --no-annotate pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) reports/latest build dist *.egg-info

@@ -1,0 +1,66 @@
+"""One program on one target, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tabulate import tabulate
+
+from . import registry
+from .conformance import chosen, subjects
+from .history import histories
+from .program import Append, Op, Program, print_op
+from .runner import Step, execute
+from .scope import unsupported
+from .tolerance import Exact
+from .trial import Judged, Subject, Trial, Verdict, attempt, logits_match
+
+WIDEST_OP = 48
+
+
+def replayed(target: str, text: str, clause: str = "", dtypes: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+    """For each precision a table of the steps with the verdict below, and the exit code that it stands for."""
+    program = Program.parse(text)
+    histories(program)
+    check, judged = logits_match, Judged.ALL
+    if clause:
+        asked = chosen(registry.clauses(), clause)[0]
+        check, judged = asked.check, asked.judged
+    resolved = registry.resolve(target)
+    own = str(resolved.implementation.dtype).removeprefix("torch.")
+    for subject in subjects(resolved, dtypes or [own]):
+        trial = attempt(check, program, subject, judged)
+        lines = [_line(step, trial) for step in _steps(program, subject, judged)]
+        columns = ("op", "length", "max |Δ|", "allowed", "what")
+        shown = tabulate(lines, columns, tablefmt="simple", disable_numparse=True)
+        allowed = trial.allowance
+        sizes = f", allowed {allowed.allowed:.3g} ({allowed.tolerance})" if allowed and trial.verdict is Verdict.PASSED else ""
+        largest = f"max |Δlogit| {trial.difference:.3g}" if trial.verdict is Verdict.PASSED else trial.detail
+        where = f" at op {trial.step}, token {trial.token}" if trial.verdict is Verdict.FAILED else ""
+        last = f"{target} in {subject.dtype_name}: {trial.verdict}{where}: {largest}{sizes}"
+        yield f"{shown}\n\n{last}", {Verdict.PASSED: 0, Verdict.FAILED: 1}.get(trial.verdict, 2)
+
+
+def _steps(program: Program, subject: Subject, judged: Judged) -> Iterator[Step]:
+    if unsupported(program, subject.scope):
+        return
+    exact = isinstance(subject.tolerance(judged), Exact)
+    yield from execute(program, subject.implementation, subject.oracle, exact=exact)
+
+
+def _line(step: Step, trial: Trial) -> tuple[str, str, str, str, str]:
+    after = step.past + _fed(step.op) if not step.divergence else step.past
+    largest = f"{step.comparison.largest:.3g}" if step.comparison else "—"
+    allowed = f"{trial.allowance.allowed:.3g}" if step.comparison and trial.allowance else "—"
+    what = f"{step.divergence}: {step.detail}" if step.divergence else "refused, as it must be" if step.op.refused else ""
+    if step.comparison and trial.allowance and not what:
+        what = str(trial.allowance.band(step.comparison.largest))
+    return _short(print_op(step.op)), f"{step.past} → {after}", largest, allowed, what
+
+
+def _fed(op: Op) -> int:
+    return max(map(len, op.rows)) if isinstance(op, Append) and not op.refused else 0
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= WIDEST_OP else f"{text[: WIDEST_OP - 1]}…"

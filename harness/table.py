@@ -1,0 +1,180 @@
+"""The failure table: for each implementation, what a cache bug does to logits and what it does to the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .clause import Clause
+from .fault import Fault, Kind
+from .judging import Profile, judge_clause
+from .program import Row
+from .results import Case
+from .runner import Divergence, Step, execute
+from .scenario import GENERATED, Scenario, free_reference, free_run, scenario
+from .shapes import read_broadcast
+from .target import Sample
+from .tolerance import Absolute, Rounding
+from .trial import Judged, Subject, Trial, Verdict, judge
+
+
+class Danger(StrEnum):
+    """How large a deviation is, times how well it hides."""
+
+    NONE = "—"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    VERY_HIGH = "very high"
+
+
+AT_ONCE = 8
+"""A text that changes among its first so many tokens changes at once."""
+LITTLE = GENERATED // 4
+"""A text of which fewer tokens change than this changes little."""
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One implementation. Token indices count from 0 in the watched cache; `changed` is of `generated` greedy tokens."""
+
+    target: str
+    kind: Kind
+    sentence: str
+    scenario: str
+    verdict: Verdict
+    first_token: int | None
+    first_call: int | None
+    prefill: float | None
+    incremental: float | None
+    flips: int
+    positions: int
+    generated: int
+    changed: int | None
+    first_changed: int | None
+    text: str
+    reference_text: str
+    error: str
+    diagnosis: str
+    danger: Danger
+    clause: str
+    override: str
+
+    @property
+    def as_expected(self) -> bool:
+        """A fault is caught, everything else passes."""
+        return self.verdict is (Verdict.FAILED if self.kind is Kind.FAULT else Verdict.PASSED)
+
+
+def danger(verdict: Verdict, divergence: Divergence | None, changed: int | None, first_changed: int | None) -> Danger:
+    """The rule: an error is low; a text that changes at once is medium; one that changes late or little is high; a
+    deviation that leaves the text as it was, or a call that should have been refused and was not, is very high."""
+    if verdict is not Verdict.FAILED:
+        return Danger.NONE
+    if divergence is Divergence.RAISED:
+        return Danger.LOW
+    if divergence is Divergence.ACCEPTED or not changed or first_changed is None:
+        return Danger.VERY_HIGH
+    return Danger.MEDIUM if first_changed < AT_ONCE and changed >= LITTLE else Danger.HIGH
+
+
+def table_rows(
+    subjects: Sequence[tuple[str, Fault, Subject, Sample]],
+    clauses: Sequence[Clause],
+    profile: Profile,
+    began: Callable[[str], None] | None = None,
+) -> Iterator[tuple[TableRow, list[Case]]]:
+    """A row for each implementation, with the cases by which its verdict was reached."""
+    for target, fault, subject, sample in subjects:
+        if began:
+            began(target)
+        yield _row(target, fault, subject, sample, clauses, profile)
+
+
+def _row(
+    target: str, fault: Fault, subject: Subject, sample: Sample, clauses: Sequence[Clause], profile: Profile
+) -> tuple[TableRow, list[Case]]:
+    chosen = scenario(fault.scenario, sample, subject.scope)
+    trial, watched = _teacher_forced(chosen, subject, sample)
+    cases = _contract(target, fault, subject, clauses, profile)
+    caught = next((case for case in cases if case.verdict is Verdict.FAILED), None)
+    verdict = trial.verdict if trial.verdict is not Verdict.PASSED else _together(cases)
+
+    reference_text = free_reference(subject.oracle, sample.prompt)
+    written = free_run(subject.implementation, chosen) if chosen.name != "limit" else None
+    pairs = list(zip(written or (), reference_text, strict=False))
+    first_changed = next((index for index, (got, wanted) in enumerate(pairs) if got != wanted), None)
+    changed = None if written is None else _changed(written, reference_text)
+    error = trial.detail if trial.divergence in (Divergence.RAISED, Divergence.ACCEPTED) else ""
+    shapes = read_broadcast(error)
+    figures = [(step.first + at, gap) for step in watched for at, gap in enumerate(_gaps(step))]
+    prompt = len(sample.prompt) if chosen.name != "limit" else (subject.scope.max_length or 0) - 1
+    row = TableRow(
+        target=target,
+        kind=fault.kind,
+        sentence=fault.sentence,
+        scenario=chosen.name,
+        verdict=verdict,
+        first_token=trial.token if trial.verdict is Verdict.FAILED else None,
+        first_call=_call(trial, chosen),
+        prefill=max((gap for place, gap in figures if place < prompt), default=None),
+        incremental=max((gap for place, gap in figures if place >= prompt), default=None),
+        flips=sum(step.comparison.flips for step in watched if step.comparison),
+        positions=len(figures),
+        generated=GENERATED,
+        changed=changed,
+        first_changed=first_changed,
+        text=sample.decode(written or ()),
+        reference_text=sample.decode(reference_text),
+        error=error,
+        diagnosis=str(shapes) if shapes else "—",
+        danger=danger(verdict, trial.divergence, changed, first_changed),
+        clause=caught.clause if caught else "",
+        override=fault.override,
+    )
+    return row, cases
+
+
+def _teacher_forced(chosen: Scenario, subject: Subject, sample: Sample) -> tuple[Trial, list[Step]]:
+    """The scenario's program with the sample's continuation, and the steps that the table shows."""
+    program = chosen.program(() if chosen.name == "limit" else sample.continuation)
+    steps = [
+        step
+        for step in execute(program, subject.implementation, subject.oracle, exact=subject.implementation.exact_prefill)
+        if step.divergence or (step.comparison and chosen.counts(step.index, step.op))
+    ]
+    bound = subject.implementation.incremental_bound
+    tolerance = Absolute(bound) if bound is not None and subject.dtype_name == "float32" else Rounding()
+    return judge(program, steps, tolerance, subject, Judged.ALL), steps
+
+
+def _contract(target: str, fault: Fault, subject: Subject, clauses: Sequence[Clause], profile: Profile) -> list[Case]:
+    """Everything for what must pass; for a fault the clauses of the family that must catch it."""
+    asked = clauses if fault.kind is not Kind.FAULT else [c for c in clauses if c.family == fault.clause_family]
+    return [judge_clause(clause, subject, target, profile) for clause in asked]
+
+
+def _together(cases: list[Case]) -> Verdict:
+    """The worst verdict of several cases; passed where something passed and nothing is worse."""
+    for verdict in (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED):
+        if any(case.verdict is verdict for case in cases):
+            return verdict
+    return Verdict.UNSUPPORTED
+
+
+def _gaps(step: Step) -> tuple[float, ...]:
+    return step.comparison.differences if step.comparison else ()
+
+
+def _changed(written: Row, wanted: Row) -> int:
+    """Tokens that differ; those that an error kept from being written count too."""
+    return sum(got != due for got, due in zip(written, wanted, strict=False)) + len(wanted) - len(written)
+
+
+def _call(trial: Trial, chosen: Scenario) -> int | None:
+    """The first bad call to the watched cache, 0 being the first that counts."""
+    if trial.verdict is not Verdict.FAILED or trial.step is None:
+        return None
+    counted = [index for index, op in enumerate(trial.program.ops) if chosen.counts(index, op) and op.kind == "append"]
+    return counted.index(trial.step) if trial.step in counted else None

@@ -1,0 +1,75 @@
+"""`kvconform.check(implementation)`: the contract, from Python."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..harness import registry
+from ..harness.conformance import chosen, conform
+from ..harness.errors import KvconformError
+from ..harness.implementation import Implementation
+from ..harness.judging import PROFILES, Profile
+from ..harness.oracle import Reference
+from ..harness.run import Run, header
+from ..harness.target import Resolved
+
+
+def profile_named(name: str, **changes: Any) -> Profile:
+    """A profile by name with some fields replaced. Raises `KvconformError` for a name that is none."""
+    from dataclasses import replace
+
+    if name not in PROFILES:
+        raise KvconformError(f"no profile {name!r}; there are {', '.join(PROFILES)}")
+    return replace(PROFILES[name], **{field: value for field, value in changes.items() if value is not None})
+
+
+def sentences() -> dict[str, str]:
+    """The contract's sentences by clause id."""
+    return {clause.id: clause.sentence for clause in registry.clauses()}
+
+
+def run_check(
+    target: str,
+    resolved: Resolved,
+    pattern: str,
+    profile: Profile,
+    dtypes: Sequence[str],
+    began: Callable[[str], None] | None = None,
+) -> Run:
+    """Judge one target."""
+    started = time.monotonic()
+    asked = chosen(registry.clauses(), pattern)
+    cases = tuple(conform(target, resolved, asked, profile, dtypes, began))
+    about = header(f"check {target}", [target], profile.name, profile.seed)
+    return Run(about, cases, seconds=time.monotonic() - started)
+
+
+def check(
+    target: str | Implementation,
+    reference: Reference | None = None,
+    *,
+    clause: str = "*",
+    profile: str = "default",
+    dtypes: Sequence[str] = (),
+    seed: int = 0,
+    quiet: bool = False,
+) -> Run:
+    """Judge a target string or an implementation of your own; print the verdict unless `quiet`, and give the run.
+
+    `reference` is the plain forward pass to judge by; a target string brings its own.
+    """
+    from ..reports.terminal import check_report
+
+    if isinstance(target, str):
+        resolved, name = registry.resolve(target), target
+    elif reference is None:
+        raise KvconformError("give a reference to judge by: kvconform.check(mine, reference)")
+    else:
+        name = target.name or type(target).__name__
+        resolved = Resolved(target, reference)
+    run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes)
+    if not quiet:
+        print(check_report(run, sentences()))
+    return run

@@ -1,0 +1,226 @@
+"""The command line. What needs torch is imported inside the commands, so that --help is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..harness.errors import KvconformError
+from . import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..harness.judging import Profile
+    from ..harness.run import Run
+
+app = typer.Typer(
+    help="Differential conformance tests for the key/value caches of decoder language models.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="What is judged, as builtin:gpt/concat.")]
+
+
+def main() -> None:
+    """Entry point: what a user can cause ends in one line and exit code 2."""
+    try:
+        code = app(standalone_mode=False, default_map=_default_map())
+    except KvconformError as error:
+        _stop(str(error))
+    except KeyboardInterrupt:
+        _stop("interrupted", 130)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what typer raises for a call that is wrong has it
+            if os.environ.get("KVCONFORM_TRACEBACK"):
+                raise
+            _stop(
+                f"a defect in kvconform, not in your model: {type(error).__name__}: {error} (KVCONFORM_TRACEBACK=1 shows where)"
+            )
+        _stop(f"{error.format_message()} (kvconform --help shows what there is)")  # type: ignore[attr-defined]
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _stop(line: str, code: int = 2) -> None:
+    sys.stdout.flush()
+    print(f"kvconform: {' '.join(line.split())}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _default_map() -> dict[str, Any]:
+    """Defaults of every command from `[tool.kvconform]`."""
+    found = {name.replace("-", "_"): value for name, value in options.defaults().items()}
+    names = {"clause": "pattern", "profile": "profile_name", "dtype": "dtypes"}
+    renamed = {names.get(name, name): value for name, value in found.items()}
+    return dict.fromkeys(("check", "table", "mutate", "replay"), renamed)
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"kvconform {installed('kvconform')}")
+        raise typer.Exit
+
+
+@app.command()
+def check(
+    target: TargetName,
+    pattern: options.Clauses = "*",
+    profile_name: options.ProfileName = "default",
+    max_examples: options.Examples = None,
+    budget: options.Budget = "",
+    seed: options.Seed = 0,
+    dtypes: options.Dtypes = "",
+    only_failures: options.OnlyFailures = False,
+    as_json: options.AsJson = False,
+    out: options.Out = None,
+) -> None:
+    """Ask the contract of one implementation. Exit code 0: it holds; 1: it does not; 2: it cannot be told."""
+    from ..harness import registry
+    from ..harness.conformance import chosen
+    from ..harness.results import exit_code
+    from ..reports.terminal import check_report
+    from .api import run_check, sentences
+    from .progress import progress
+
+    names, profile = options.dtype_names(dtypes), _profile(profile_name, max_examples, budget, seed)
+    total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
+    resolved = registry.resolve(target)
+    with progress(f"check {target}", total) as began:
+        run = run_check(target, resolved, pattern, profile, names, began)
+    _show(run, check_report(run, sentences(), only_failures), as_json, out)
+    raise typer.Exit(exit_code(run.cases))
+
+
+@app.command()
+def table(
+    patterns: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="As builtin:gpt/*; all without.")] = None,
+    max_examples: Annotated[int, typer.Option("--max-examples", min=0, help="Generated programs a clause.")] = 0,
+    seed: options.Seed = 0,
+    only_failures: Annotated[bool, typer.Option("--only-failures", help="Show only rows that are not as expected.")] = False,
+    as_json: options.AsJson = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder for the report files.")] = Path("kvconform-report"),
+) -> None:
+    """The failure table of the built-in implementations. Exit code 0: every fault is caught, everything else passes."""
+    from ..harness.table_run import listed, run_table
+    from ..reports.table import failure_table
+    from .progress import progress
+
+    profile = _profile("quick", max_examples, "", seed)
+    chosen = listed(patterns or ["builtin:*"])
+    with progress("table", len(chosen)) as began:
+        run = run_table(chosen, profile, began)
+    rows = [row for row in run.rows if not (only_failures and row.as_expected)]
+    caught = sum(row.kind == "fault" and row.as_expected for row in run.rows)
+    passed = sum(row.kind != "fault" and row.as_expected for row in run.rows)
+    counts = f"{caught} of {sum(row.kind == 'fault' for row in run.rows)} faults caught"
+    counts += f", {passed} of {sum(row.kind != 'fault' for row in run.rows)} correct implementations and controls passed"
+    text = "\n\n".join([failure_table(rows), *run.problems, f"{counts} (seed {seed}, {run.seconds:.1f} s)"])
+    _show(run, text, as_json, out)
+    raise typer.Exit(0 if not run.problems and run.rows else 1)
+
+
+@app.command()
+def mutate(
+    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="The built-in models without one.")] = "",
+    profile_name: options.ProfileName = "quick",
+    max_examples: options.Examples = None,
+    budget: options.Budget = "",
+    seed: options.Seed = 0,
+    dtypes: options.Dtypes = "",
+    faults: Annotated[str, typer.Option("--fault", help="Inject only faults whose name matches this pattern.")] = "*",
+    only_failures: options.OnlyFailures = False,
+    as_json: options.AsJson = False,
+    out: options.Out = None,
+) -> None:
+    """Inject every fault and show which clause catches it. Exit code 1: a fault survives or a control is flagged."""
+    from ..harness.mutation import Outcome, exit_code
+    from ..harness.mutation_run import chosen_faults, run_mutation
+    from ..reports.table import mutant_table
+    from .progress import progress
+
+    chosen, profile = chosen_faults(faults), _profile(profile_name, max_examples, budget, seed)
+    with progress("mutate", len(chosen) * (1 if target else 2)) as began:
+        run = run_mutation(target, chosen, profile, options.dtype_names(dtypes), began)
+    quiet = (Outcome.CAUGHT, Outcome.PASSED, Outcome.PROVED)
+    shown = [mutant for mutant in run.mutants if not (only_failures and mutant.outcome in quiet)]
+    counts = {outcome: sum(mutant.outcome is outcome for mutant in run.mutants) for outcome in Outcome}
+    counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    last = f"{len(run.mutants)} cells: {counted} (seed {seed}, profile {profile.name}, {run.seconds:.1f} s)"
+    _show(run, "\n\n".join([mutant_table(shown), *run.problems, last]), as_json, out)
+    raise typer.Exit(exit_code(run.mutants))
+
+
+@app.command()
+def replay(
+    target: TargetName,
+    program: Annotated[str, typer.Argument(metavar="PROGRAM", help='As "append a 5 9 3; append a 7".')],
+    pattern: Annotated[
+        str, typer.Option("--clause", help="Judge as this clause does; all appends, by rounding, without.")
+    ] = "",
+    dtypes: options.Dtypes = "",
+) -> None:
+    """Run one program step by step. Exit code 0: it passed; 1: it failed; 2: it cannot be told."""
+    from ..harness.replay import replayed
+
+    names = options.dtype_names(dtypes)
+    code = 0
+    for text, worst in replayed(target, program, pattern, names):
+        typer.echo(text)
+        code = 1 if 1 in (code, worst) else max(code, worst)
+    raise typer.Exit(code)
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(metavar="clauses|targets|faults")],
+    override: Annotated[bool, typer.Option("--override", help="With faults: print the override that is the bug.")] = False,
+) -> None:
+    """Show the clauses of the contract, the targets that can be named, or the catalogue of faults."""
+    from ..reports.listing import LISTINGS, fault_overrides
+
+    if what not in LISTINGS:
+        raise KvconformError(f"no list of {what!r}; there are {', '.join(LISTINGS)}")
+    typer.echo(fault_overrides() if override and what == "faults" else LISTINGS[what]())
+
+
+def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile:
+    from .api import profile_named
+
+    limit = options.seconds(budget)
+    return profile_named(name, examples=examples, seed=seed, deadline=None if limit is None else time.monotonic() + limit)
+
+
+def _show(run: Run, text: str, as_json: bool, out: Path | None) -> None:
+    """Text or the result file on standard output; report files, and where they are on standard error."""
+    from ..reports import result_file
+
+    paths: Sequence[Path] = ()
+    if out:
+        from ..reports.folder import write_reports
+        from .api import sentences
+
+        paths = write_reports(run, out, sentences())
+    if as_json:
+        result_file.write(run, sys.stdout)
+    else:
+        typer.echo(text)
+    if paths:
+        typer.echo(f"reports: {', '.join(map(str, paths))}", err=True)
+
+
+if __name__ == "__main__":
+    main()

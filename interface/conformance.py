@@ -1,0 +1,53 @@
+"""`class TestMine(kvconform.Conformance)`: the contract as a test class, one test a clause."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from ..harness import registry
+from ..harness.conformance import conform
+from ..harness.implementation import Implementation
+from ..harness.oracle import Reference
+from ..harness.target import Resolved
+from ..harness.trial import Verdict
+from ..reports.terminal import failure_block
+from .api import profile_named, sentences
+
+
+class Conformance:
+    """Subclass with a `target`, or an `implementation` and a `reference`; pytest then asks one clause a test."""
+
+    target: ClassVar[str] = ""
+    implementation: ClassVar[Implementation | None] = None
+    reference: ClassVar[Reference | None] = None
+    profile: ClassVar[str] = "quick"
+    dtypes: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def resolved(cls) -> Resolved:
+        """What is judged, and by what."""
+        if cls.implementation is None:
+            return registry.resolve(cls.target)
+        assert cls.reference is not None, f"{cls.__name__} needs a reference to judge its implementation by"
+        return Resolved(cls.implementation, cls.reference)
+
+    def pytest_generate_tests(self, metafunc: Any) -> None:
+        metafunc.parametrize("clause", [clause.id for clause in registry.clauses()])
+
+    def test_clause(self, clause: str) -> None:
+        ask(self.target or type(self).__name__, self.resolved(), clause, self.profile, self.dtypes)
+
+
+def ask(target: str, resolved: Resolved, clause: str, profile: str, dtypes: tuple[str, ...] = (), **changes: Any) -> None:
+    """Ask one clause and fail, skip or pass as pytest does."""
+    import pytest
+
+    asked = [one for one in registry.clauses() if one.id == clause]
+    cases = list(conform(target, resolved, asked, profile_named(profile, **changes), dtypes))
+    if findings := [finding for case in cases for finding in case.findings]:
+        pytest.fail("\n".join(failure_block([finding], sentences()) for finding in findings), pytrace=False)
+    for verdict in (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE):
+        if found := [case for case in cases if case.verdict is verdict]:
+            pytest.fail(f"{clause} {verdict}: {found[0].reason}", pytrace=False)
+    if not any(case.verdict is Verdict.PASSED for case in cases):
+        pytest.skip(f"unsupported: {cases[0].reason}")

@@ -1,0 +1,66 @@
+"""Options that several commands share, and the defaults from `[tool.kvconform]` in pyproject.toml."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..harness.errors import KvconformError
+
+Clauses = Annotated[str, typer.Option("--clause", help="Ask only clauses whose id matches this pattern, as branch.*")]
+ProfileName = Annotated[str, typer.Option("--profile", help="How much is asked: quick, default or thorough.")]
+Examples = Annotated[int | None, typer.Option("--max-examples", min=0, help="Generated programs a clause.")]
+Budget = Annotated[str, typer.Option("--budget", help="Stop asking after this time: 90s, 5m, 1h.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated programs; the same seed draws the same ones.")]
+Dtypes = Annotated[str, typer.Option("--dtype", help="Precisions to judge in, comma-separated, as float64,float32.")]
+OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only what did not pass.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for result.jsonl, report.md and report.html.")]
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+KNOWN = {"target", "clause", "profile", "max-examples", "budget", "seed", "dtype", "only-failures", "out", "reference"}
+
+
+def defaults(folder: Path | None = None) -> dict[str, Any]:
+    """`[tool.kvconform]` of the nearest pyproject.toml from `folder` upwards. Raises `KvconformError` where it is wrong."""
+    start = (folder or Path.cwd()).resolve()
+    for place in (start, *start.parents):
+        path = place / "pyproject.toml"
+        if path.is_file():
+            try:
+                found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("kvconform", {})
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise KvconformError(f"{path} is no valid TOML: {error}") from None
+            if unknown := sorted(set(found) - KNOWN):
+                raise KvconformError(
+                    f"[tool.kvconform] in {path} has no option {unknown[0]!r}; it takes {', '.join(sorted(KNOWN))}"
+                )
+            return found
+    return {}
+
+
+def seconds(budget: str) -> float | None:
+    """A time such as 90s, 5m or 1h in seconds; None for the empty string."""
+    if not budget:
+        return None
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (budget[:-1], budget[-1]) if budget[-1] in units else (budget, "s")
+    try:
+        found = float(number) * units[unit]
+    except ValueError:
+        found = -1.0
+    if not 0 < found < 1e9:
+        raise KvconformError(f"--budget {budget!r} is no time; write it as 90s, 5m or 1h")
+    return found
+
+
+def dtype_names(text: str) -> list[str]:
+    """The precisions asked for, checked by name."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in DTYPES:
+            raise KvconformError(f"--dtype {name!r} is not known; the precisions are {', '.join(DTYPES)}")
+    return names

@@ -1,0 +1,26 @@
+"""A run's report files in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..harness.errors import ResultError
+from ..harness.run import Run
+from . import result_file
+from .html import render_html
+from .markdown import render_markdown
+
+
+def write_reports(run: Run, folder: Path, sentences: Mapping[str, str]) -> list[Path]:
+    """Write result.jsonl, report.md and report.html; the folder is made. Raises `ResultError` where it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / name for name in ("result.jsonl", "report.md", "report.html")]
+        with paths[0].open("w", encoding="utf-8") as stream:
+            result_file.write(run, stream)
+        paths[1].write_text(render_markdown(run, sentences), encoding="utf-8")
+        paths[2].write_text(render_html(run, sentences), encoding="utf-8")
+    except OSError as error:
+        raise ResultError(f"cannot write report files to {folder}: {error.strerror}; give another --out") from None
+    return paths

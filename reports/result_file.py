@@ -1,0 +1,105 @@
+"""The result file: JSON Lines with a header and a footer, the source of every other report."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..harness.errors import ResultError
+from ..harness.fault import Kind
+from ..harness.mutation import Mutant, Outcome
+from ..harness.results import Case, Finding
+from ..harness.run import SCHEMA_VERSION, Header, Run
+from ..harness.table import Danger, TableRow
+from ..harness.trial import Verdict
+
+ENUMS: dict[str, type[Enum]] = {"verdict": Verdict, "kind": Kind, "danger": Danger, "outcome": Outcome}
+
+
+def lines(run: Run) -> Iterator[str]:
+    """The file's lines: a header, a record for each case, row and mutant, a footer with the counts."""
+    yield _line("header", asdict(run.header))
+    for kind, records in (("case", run.cases), ("row", run.rows), ("mutant", run.mutants)):
+        for record in records:
+            identity = {} if isinstance(record, TableRow) else {"id": record.id}
+            yield _line(kind, identity | asdict(record))
+    counted = {"case": len(run.cases), "row": len(run.rows), "mutant": len(run.mutants)}
+    footer = {"records": counted, "counts": run.counts, "problems": run.problems, "seconds": round(run.seconds, 3)}
+    yield _line("footer", footer)
+
+
+def write(run: Run, stream: TextIO) -> None:
+    for line in lines(run):
+        stream.write(line + "\n")
+
+
+def read(path: Path) -> Run:
+    """Read a result file. Raises `ResultError` where it is not one, or was cut off."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultError(f"cannot read the result file {path}: {error}") from None
+    records: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("header", "case", "row", "mutant", "footer")}
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            record = json.loads(line)
+            records[record.pop("type")].append(record)
+        except (ValueError, KeyError, AttributeError, TypeError):
+            raise ResultError(f"line {number} of {path} is no record of a kvconform result file") from None
+    if len(records["header"]) != 1 or len(records["footer"]) != 1:
+        raise ResultError(f"{path} has no header or no footer: it is no whole kvconform result file; run the command again")
+    header, footer = records["header"][0], records["footer"][0]
+    if header.get("schema") != SCHEMA_VERSION:
+        raise ResultError(f"{path} has schema {header.get('schema')}; this kvconform reads {SCHEMA_VERSION}")
+    try:
+        return Run(
+            header=_header(header),
+            cases=tuple(_case(record) for record in records["case"]),
+            rows=tuple(TableRow(**_typed(record)) for record in records["row"]),
+            mutants=tuple(Mutant(**_typed(record)) for record in records["mutant"]),
+            problems=tuple(footer["problems"]),
+            seconds=footer["seconds"],
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise ResultError(f"{path} does not hold what a kvconform result file holds: {error}") from None
+
+
+def _line(kind: str, content: dict[str, Any]) -> str:
+    return json.dumps({"type": kind, **_plain(content)}, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity and no NaN; they are written as null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _typed(record: dict[str, Any]) -> dict[str, Any]:
+    record.pop("id", None)
+    return {name: ENUMS[name](value) if name in ENUMS else value for name, value in record.items()}
+
+
+def _header(record: dict[str, Any]) -> Header:
+    targets = tuple(record.pop("targets"))
+    return Header(**record, targets=targets)
+
+
+def _case(record: dict[str, Any]) -> Case:
+    found = tuple(_finding(finding) for finding in record.pop("findings"))
+    return Case(**_typed(record), findings=found)
+
+
+def _finding(record: dict[str, Any]) -> Finding:
+    known = {field.name for field in fields(Finding)}
+    curve = tuple((int(token), math.inf if gap is None else float(gap)) for token, gap in record.pop("curve"))
+    return Finding(**{name: value for name, value in record.items() if name in known}, curve=curve)

@@ -1,0 +1,102 @@
+"""The failure table, cases and mutants as columns of text, for the terminal and for markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from ..harness.mutation import Mutant, Outcome
+from ..harness.results import Case
+from ..harness.table import TableRow
+
+FAILURE_COLUMNS = (
+    "implementation",
+    "first bad token",
+    "max |Δ| prefill",
+    "max |Δ| incremental",
+    "argmax flips",
+    "text changed",
+    "verdict",
+    "diagnosis",
+    "danger",
+)
+
+
+def figure(value: float | None) -> str:
+    """A size in three digits; an exact zero as 0, nothing as a dash."""
+    if value is None:
+        return "—"
+    return "0" if value == 0 else f"{value:.3g}"
+
+
+def failure_table(rows: Sequence[TableRow], style: str = "simple") -> str:
+    """One line an implementation, with the columns of the failure table."""
+    lines = [
+        (
+            row.target,
+            "—" if row.first_token is None else row.first_token,
+            figure(row.prefill),
+            figure(row.incremental),
+            f"{row.flips}/{row.positions}",
+            "—" if row.changed is None else f"{row.changed}/{row.generated}",
+            row.verdict,
+            row.diagnosis,
+            row.danger,
+        )
+        for row in rows
+    ]
+    align = ("left", "right", "right", "right", "right", "right", "left", "left", "left")
+    return tabulate(lines, FAILURE_COLUMNS, tablefmt=style, colalign=align if lines else None, disable_numparse=True)
+
+
+def case_table(cases: Sequence[Case], style: str = "simple") -> str:
+    """One line a clause and dtype."""
+    lines = [
+        (
+            case.clause,
+            case.dtype,
+            case.verdict,
+            case.programs,
+            figure(case.largest) if case.positions else "—",
+            figure(case.allowed),
+            case.reason,
+        )
+        for case in cases
+    ]
+    columns = ("clause", "dtype", "verdict", "programs", "max |Δ|", "allowed", "what")
+    return tabulate(lines, columns, tablefmt=style, disable_numparse=True)
+
+
+ORDER = (
+    Outcome.SURVIVED,
+    Outcome.FLAGGED,
+    Outcome.EQUIVALENT,
+    Outcome.ERRORED,
+    Outcome.CAUGHT,
+    Outcome.PASSED,
+    Outcome.PROVED,
+    Outcome.NOT_APPLICABLE,
+)
+
+
+def mutant_table(mutants: Sequence[Mutant], style: str = "simple") -> str:
+    """One line a fault and model, survivors first; what does not apply is left out."""
+    shown = sorted(
+        (mutant for mutant in mutants if mutant.outcome is not Outcome.NOT_APPLICABLE),
+        key=lambda mutant: ORDER.index(mutant.outcome),
+    )
+    lines = [
+        (
+            mutant.fault,
+            mutant.target,
+            mutant.kind,
+            mutant.outcome,
+            mutant.clause or "—",
+            "—" if mutant.examples is None else mutant.examples,
+            mutant.detail,
+        )
+        for mutant in shown
+    ]
+    columns = ("fault", "on", "kind", "outcome", "clause", "programs", "what")
+    return tabulate(lines, columns, tablefmt=style, disable_numparse=True)

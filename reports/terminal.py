@@ -1,0 +1,73 @@
+"""What the terminal shows of a run: failures first, each as one block, then the clauses, then one last line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import indent
+
+from ..harness.results import Case, Finding
+from ..harness.run import Run
+from ..harness.trial import Verdict
+from .table import case_table, figure
+
+LONGEST_PROGRAM = 300
+
+
+def check_report(run: Run, sentences: Mapping[str, str], only_failures: bool = False) -> str:
+    """A check: a block a distinct failure, a line a clause, and the verdict."""
+    parts = [failure_block(alike, sentences) for alike in by_cause(f for case in run.cases for f in case.findings)]
+    shown = [case for case in run.cases if not only_failures or case.verdict not in (Verdict.PASSED, Verdict.UNSUPPORTED)]
+    if shown:
+        parts.append(case_table(shown))
+    parts.append(last_line(run))
+    return "\n\n".join(parts)
+
+
+def by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings of one target that show the same divergence by the same smallest program are one cause."""
+    causes: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        causes.setdefault((finding.target, finding.divergence, finding.program), []).append(finding)
+    return list(causes.values())
+
+
+def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str:
+    """What was promised, what happened, and how to see it again."""
+    finding = alike[0]
+    program = finding.program
+    if len(program) > LONGEST_PROGRAM:
+        program = f"{program[:LONGEST_PROGRAM]} … ({len(program)} characters)"
+    also = sorted({other.clause for other in alike} - {finding.clause})
+    lines = [
+        f"FAILED {finding.clause} ({', '.join(dict.fromkeys(other.dtype for other in alike))})",
+        f"  promised:  {sentences.get(finding.clause, '')}",
+        f"  happened:  {finding.detail}",
+        f"  where:     op {finding.step} ({finding.op}), token {finding.token}, size {figure(finding.difference)}",
+        f"  program:   {program}",
+    ]
+    if finding.diagnosis:
+        lines.append(f"  diagnosis: {finding.diagnosis}")
+    if also:
+        lines.append(f"  breaks too: {', '.join(also)}")
+    lines += ["  Reproduce with:", indent(finding.reproduce, "    ")]
+    return "\n".join(lines)
+
+
+def last_line(run: Run) -> str:
+    """The verdict on all that ran, with counts that add up."""
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
+    what = run.header.targets[0] if len(run.header.targets) == 1 else f"{len(run.header.targets)} targets"
+    programs = sum(case.programs for case in run.cases)
+    return (
+        f"{what}: {overall(run.cases)} ({len(run.cases)} cases: {counts or 'none'}; {programs} programs; "
+        f"seed {run.header.seed}, profile {run.header.profile}, {run.seconds:.1f} s)"
+    )
+
+
+def overall(cases: Sequence[Case]) -> str:
+    """One word for all cases, by the rule of the exit code."""
+    found = {case.verdict for case in cases}
+    for verdict in (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.UNSUPPORTED):
+        if verdict in found:
+            return str(verdict)
+    return "nothing ran"
