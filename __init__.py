@@ -4,7 +4,15 @@ The public names are loaded on first use, by absolute name. Nothing is imported 
 root folder is this package, and pytest loads the file under whatever name that folder has.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors only; never run
+    from .harness.clause import Clause
+    from .harness.errors import KvconformError, Unsupported
+    from .harness.implementation import Cache, Implementation
+    from .harness.program import Program
+    from .interface.api import check
+    from .interface.conformance import Conformance
 
 __version__ = "0.1.0"
 
