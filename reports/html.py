@@ -1,19 +1,10 @@
-"""A run as one HTML file that works offline. Whatever comes from a target is shown as text, and never obeyed."""
+"""A run as one HTML file that works offline: what the page shows, and in which order."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-import unicodedata
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from ..harness.mutation import exit_code as mutation_exit
 from ..harness.results import Case, Finding
@@ -21,15 +12,14 @@ from ..harness.results import exit_code as cases_exit
 from ..harness.run import Run
 from ..harness.trial import Verdict
 from .plot import plot
-from .table import ORDER, figure
+from .table import ORDER
+from .template import LONGEST, many, template, times
 from .timeline import timeline
 
 MOST = (200, 100, 50, 20)
 """Findings, and reasons, that are shown: the first of these numbers with which the page is not too large."""
 LARGEST = 1_500_000
 """Bytes of a page that still opens at once."""
-LONGEST = 1500
-"""Characters that are shown of one text."""
 WORST_FIRST = (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.UNSUPPORTED)
 
 
@@ -53,6 +43,7 @@ class Cell:
 
 def render_html(run: Run, sentences: Mapping[str, str] | None = None) -> str:
     """The whole report. `sentences` are the clauses' by id."""
+    page = ""
     for most in MOST:
         page = _page(run, sentences or {}, most)
         if len(page.encode()) <= LARGEST:
@@ -68,7 +59,7 @@ def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
     for number, finding in reversed(list(enumerate(findings[:most], 1))):
         links[finding.target, finding.clause] = f"#finding-{number}"
     matrix = _matrix(run.cases, links)
-    return _environment().get_template("report.html.jinja").render(
+    return template("report.html.jinja", {"family": _family}).render(
         run=run,
         headline=_headline(run),
         sentences=sentences,
@@ -82,6 +73,9 @@ def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
         mutants=sorted(run.mutants, key=lambda mutant: ORDER.index(mutant.outcome)),
         outcomes=[(outcome, sum(mutant.outcome is outcome for mutant in run.mutants)) for outcome in ORDER],
         most=most,
+        plot=plot,
+        timeline=timeline,
+        times=times,
         longest=LONGEST,
     )  # fmt: skip
 
@@ -91,22 +85,18 @@ def _headline(run: Run) -> tuple[Verdict, str]:
     counts, odd = run.counts, sum(not row.as_expected for row in run.rows)
     code = mutation_exit(run.mutants) if run.mutants else 0 if run.rows else cases_exit(run.cases)
     if run.problems:
-        return Verdict.FAILED, f"{_many(len(run.problems), 'problem')} with the check itself"
+        return Verdict.FAILED, f"{many(len(run.problems), 'problem')} with the check itself"
     if odd:
-        return Verdict.FAILED, f"{odd} of {_many(len(run.rows), 'implementation')} not as expected"
+        return Verdict.FAILED, f"{odd} of {many(len(run.rows), 'implementation')} not as expected"
     if run.mutants or run.rows:
         good = (Verdict.PASSED, "Every fault is caught, and everything correct passes")
         return (good, (Verdict.FAILED, "A fault survives"), (Verdict.ERRORED, "Not every fault could be judged"))[code]
     if code == 0:
-        return Verdict.PASSED, f"The contract holds: {_many(counts['passed'], 'case')} passed"
+        return Verdict.PASSED, f"The contract holds: {many(counts['passed'], 'case')} passed"
     for verdict in WORST_FIRST[:3]:
         if counts[verdict]:
-            return verdict, f"{counts[verdict]:,} of {_many(len(run.cases), 'case')} {verdict}"
+            return verdict, f"{counts[verdict]:,} of {many(len(run.cases), 'case')} {verdict}"
     return Verdict.INCONCLUSIVE, "Nothing was judged"
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count:,} {word}{'s' * (count != 1)}"
 
 
 def _family(clause: str) -> str:
@@ -151,59 +141,3 @@ def _reasons(cases: Iterable[Case]) -> list[Cell]:
             alike.setdefault((WORST_FIRST.index(case.verdict), case.reason), []).append(case)
     ordered = sorted(alike.items(), key=lambda entry: entry[0][0])
     return [Cell(some, f"#reason-{number}") for number, (_, some) in enumerate(ordered, 1)]
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"block": _block, "beside": _beside, "digest": _digest, "family": _family, "many": _many}
-    environment.globals |= {"plot": plot, "timeline": timeline, "times": _times}
-    return environment
-
-
-def _shown(value: Any) -> Any:
-    """Everything that the template prints passes here, before it is escaped: no text can bring more than its letters."""
-    if value is None or isinstance(value, float):
-        return figure(value)
-    return value if not isinstance(value, str) or isinstance(value, Markup) else _visible(value)
-
-
-def _visible(text: str, kept: str = "") -> str:
-    """A text of bearable length in which characters that steer, hide or turn others are written out."""
-    signs = (
-        c if c in kept or c.isprintable() or unicodedata.category(c) == "Zs" else "⏎" if c == "\n" else f"\\u{ord(c):04x}"
-        for c in text[:LONGEST]
-    )
-    more = f" … {_many(len(text) - LONGEST, 'character')} more" if len(text) > LONGEST else ""
-    return "".join(signs) + more
-
-
-def _block(text: str) -> Markup:
-    """A text that keeps its lines."""
-    return Markup(escape(_visible(text, kept="\n")))
-
-
-def _beside(text: str, other: str) -> list[tuple[bool, str]]:
-    """A text in runs of characters that are, or are not, at the same place in another text."""
-    changed = [at >= len(other) or other[at] != sign for at, sign in enumerate(text)]
-    pairs = groupby(zip(changed, text, strict=True), key=lambda pair: pair[0])
-    return [(differs, "".join(sign for _, sign in run)) for differs, run in pairs]
-
-
-def _times(size: float | None, allowed: float | None) -> str:
-    """How many times what was allowed; nothing where that cannot be said."""
-    if not size or not allowed or not math.isfinite(size):
-        return ""
-    ratio = size / allowed
-    return f"{ratio:,.0f}" if 10 <= ratio < 1e6 else f"{ratio:.2g}".replace("e+", "e")
-
-
-def _digest(script: str) -> str:
-    """For the page's policy: this script may run, and none that a target might smuggle in."""
-    return b64encode(hashlib.sha256(script.encode()).digest()).decode()
