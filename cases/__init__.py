@@ -1,6 +1,6 @@
 """The contract: clauses and the programs by which they are asked, a file a family."""
 
-from . import branch, decode, lifecycle, limit, prefill, reference
+from . import any_order, batch, branch, decode, lifecycle, limit, prefill, reference, window
 
 CLAUSES = (
     *reference.CLAUSES,
@@ -8,5 +8,8 @@ CLAUSES = (
     *decode.CLAUSES,
     *lifecycle.CLAUSES,
     *branch.CLAUSES,
+    *batch.CLAUSES,
+    *window.CLAUSES,
     *limit.CLAUSES,
+    *any_order.CLAUSES,
 )

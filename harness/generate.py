@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from .history import History
 from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
-from .scope import Scope
+from .scope import Scope, note_length
 
 NAMES = "abcdefgh"
 SMALL = 5
@@ -188,11 +188,8 @@ class _Writer:
     def _add(self, op: Op) -> None:
         self.ops.append(op)
         self.history = self.history.after(op)
+        note_length(op, self.history, self.lengths)
         touched = {op.cache, op.target} if isinstance(op, Fork) else {op.cache}
-        if isinstance(op, Fork):
-            self.lengths[op.target] = list(self.lengths.get(op.cache, []))
-        now = self.history.length(op.cache)
-        self.lengths[op.cache] = [*self.lengths.get(op.cache, []), now] if now else []
         self.untouched = [name for name in self.untouched if name not in touched]
         if not isinstance(op, Append):
             self.untouched += sorted(touched)

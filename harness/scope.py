@@ -129,16 +129,18 @@ def unsupported(program: Program, scope: Scope) -> str | None:
             if op.length < floor:
                 return f"its rollback reaches back to {floor} here, not to {op.length}"
         history = history.after(op)
-        _note_length(op, history, lengths)
+        note_length(op, history, lengths)
     return None
 
 
-def _note_length(op: Op, after: History, lengths: dict[str, list[int]]) -> None:
+def note_length(op: Op, after: History, lengths: dict[str, list[int]]) -> None:
     """Keep, for each cache, its lengths since it was empty: what a rollback's reach depends on."""
     if op.refused:
         return
     if isinstance(op, Fork):
         lengths[op.target] = list(lengths.get(op.cache, []))
+    if isinstance(op, Join):  # what the source has lost is lost to its rows in the target too
+        lengths[op.cache] = lengths.get(op.cache, []) + lengths.pop(op.source, [])
     now = after.length(op.cache)
     if now == 0:
         lengths.pop(op.cache, None)

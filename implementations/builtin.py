@@ -4,31 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from ..harness.implementation import Implementation
 from ..reference.gpt import GPTConfig
-from ..reference.llama import LlamaConfig
-from ..reference.shipped import WEIGHTS, read_config, weights
+from ..reference.shipped import reference
 from .models import CachedGPT, CachedLlama, CachedModel
 from .policy import Concat
 
-OPERATIONS = frozenset({"full", "fork", "crop", "reset", "reset_rows", "select", "length", "to"})
+OPERATIONS = frozenset({"full", "fork", "crop", "reset", "reset_rows", "select", "join", "restore", "length", "to"})
 INCREMENTAL_BOUND = 1e-4
 """max |Δlogit| in float32, as published for models of this size."""
 
 
 @cache
 def model(name: str) -> CachedModel:
-    """The cached `gpt` or `llama` on the shipped weights."""
-    config = read_config(WEIGHTS / name)
-    if isinstance(config, GPTConfig):
-        return CachedGPT(name, weights(name), config)
-    assert isinstance(config, LlamaConfig)
-    return CachedLlama(name, weights(name), config)
+    """A cached model by the name of its reference."""
+    plain = reference(name)
+    if isinstance(plain.config, GPTConfig):
+        return CachedGPT(name, plain.parameters, plain.config)
+    return CachedLlama(name, plain.parameters, plain.config)
 
 
 class BuiltIn(Implementation):
@@ -38,6 +36,7 @@ class BuiltIn(Implementation):
     """Give the logits of a call's last position only."""
     splits: ClassVar[bool] = False
     """A call may go through the model in parts, so that not even a prefill has the reference's operands."""
+    padding_side: ClassVar[Literal["left", "right"]] = "left"
     incremental_bound = INCREMENTAL_BOUND
 
     def __init__(self, model: CachedModel, policy: type[Concat], name: str = "") -> None:
@@ -47,42 +46,84 @@ class BuiltIn(Implementation):
         self.vocab_size = model.shape.vocab_size
         self.max_length = model.shape.limit
         self.exact_prefill = policy.exact_prefill and not self.splits
+        self.landmarks = policy.landmarks(model.shape)
+        self.lossy = policy.lossy
+        self.ragged = self.padding_side if policy.ragged else "no"
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return OPERATIONS
+        return OPERATIONS - {"crop"} if self.model.shape.stateful else OPERATIONS
 
     @property
     def dtype(self) -> torch.dtype:
         return self.model.dtype
 
+    @torch.inference_mode()
     def new_cache(self, rows: int = 1) -> Concat:
         return self.policy(self.model.shape, rows)
 
+    @torch.inference_mode()
     def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        with torch.inference_mode():
-            logits = self.model.forward(tokens, cache)
+        padding = None if lengths is None else padding_mask(tokens, lengths, self.ragged)
+        logits = self.feed(cache, tokens, padding)
         return logits[:, -1:] if self.last_only else logits
 
+    def feed(self, cache: Concat, tokens: Tensor, padding: Tensor | None) -> Tensor:
+        """Logits of all of a call's tokens; `padding` says which are none."""
+        cache.admit(tokens, padding)
+        return self.model.forward(tokens, cache)
+
+    @torch.inference_mode()
     def full(self, tokens: Tensor) -> Tensor:
         """One call on a cache that nothing has been in and nothing will be."""
-        with torch.inference_mode():
-            return self.model.forward(tokens, Concat(self.model.shape, tokens.shape[0]))
+        cache = Concat(self.model.shape, tokens.shape[0])
+        cache.admit(tokens)
+        return self.model.forward(tokens, cache)
 
+    @torch.inference_mode()
     def fork(self, cache: Concat) -> Concat:
         return cache.fork()
 
+    @torch.inference_mode()
     def crop(self, cache: Concat, length: int) -> None:
         cache.crop(length)
 
+    @torch.inference_mode()
     def reset(self, cache: Concat) -> None:
         cache.reset()
 
+    @torch.inference_mode()
     def select(self, cache: Concat, rows: Sequence[int]) -> None:
         cache.select(rows)
 
-    def length(self, cache: Concat) -> int:
-        return cache.length
+    @torch.inference_mode()
+    def join(self, cache: Concat, other: Concat) -> None:
+        cache.join(other)
+
+    @torch.inference_mode()
+    def dump(self, cache: Concat) -> bytes:
+        return cache.dump()
+
+    @torch.inference_mode()
+    def load(self, data: bytes) -> Concat:
+        return self.policy.load(self.model.shape, data)
+
+    def length(self, cache: Concat) -> list[int]:
+        return cache.lengths().tolist()
+
+    @torch.inference_mode()
+    def drop(self, cache: Concat) -> None:
+        cache.release()
+
+    def crop_floor(self, lengths: Sequence[int]) -> int:
+        return self.policy.crop_floor(self.model.shape, lengths)
 
     def to(self, dtype: torch.dtype) -> BuiltIn:
         return type(self)(self.model.to(dtype), self.policy, self.name)
+
+
+def padding_mask(tokens: Tensor, lengths: Tensor, side: str) -> Tensor:
+    """Which of `tokens` `[rows, n]` are padding, where each row has so many real ones."""
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    real = lengths.to(tokens.device)[:, None]
+    return places < tokens.shape[1] - real if side == "left" else places >= real

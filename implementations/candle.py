@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from .builtin import OPERATIONS, BuiltIn
+from .builtin import BuiltIn
 from .catalogue import control, correct, fault
 from .models import CachedModel
 from .policy import CacheLimitError, Concat
@@ -26,7 +26,7 @@ class CandleEngine(BuiltIn):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return OPERATIONS - {"crop", "select", "reset_rows", "length"}
+        return frozenset({"full", "fork", "reset", "to"})
 
 
 class QuantizedEngine(CandleEngine):
@@ -41,16 +41,18 @@ class QuantizedEngine(CandleEngine):
 class CandleLlama(Concat):
     """candle's llama with the right caller: index_pos counts tokens, a new conversation gets a new cache."""
 
+    ragged = False
+
     def table(self) -> int | None:
         """Rows of the rotation table."""
         return self.shape.limit
 
-    def admit_length(self, count: int) -> None:
-        rows = self.table()
-        if rows is not None and self.length + count > rows:
+    def admit_length(self, length: int) -> None:
+        rows, start = self.table(), self.length
+        if rows is not None and length > rows:
             size = [rows, self.shape.head_dim // 2]
             raise CacheLimitError(
-                f"narrow invalid args start + len > dim_len: {size}, dim: 0, start: {self.length}, len:{count}"
+                f"narrow invalid args start + len > dim_len: {size}, dim: 0, start: {start}, len:{length - start}"
             )
 
 
@@ -170,7 +172,7 @@ class CandleLlamaReused(CandleLlama):
 class CandleLlamaChunkAtOwnLength(CandleLlama):
     """candle's llama with a caller who passes a chunk's own length as its index_pos."""
 
-    def admit(self, tokens: Tensor) -> None:
+    def admit(self, tokens: Tensor, padding: Tensor | None = None) -> None:
         if self.length and tokens.shape[1] > 1:
             self.length = tokens.shape[1]
-        super().admit(tokens)
+        super().admit(tokens, padding)

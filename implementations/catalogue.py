@@ -7,6 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from ..harness.errors import Unsupported
@@ -36,7 +37,7 @@ def fault(*, clause: str, shows: str, diagnosis: str, **about: Any) -> Callable[
 
 def _entry(kind: Kind, about: Mapping[str, Any]) -> Callable[[Way], Way]:
     details = dict(about)
-    models: tuple[str, ...] = details.pop("models", ("gpt", "llama"))
+    models: tuple[str, ...] = details.pop("models", ("gpt", "llama", "window"))
     engine: type[BuiltIn] = details.pop("engine", BuiltIn)
     name: str = details.pop("name", "")
 
@@ -66,7 +67,9 @@ def _inject(
         raise Unsupported(f"{name} is for {' and '.join(models)} only")
     full_name = f"{target.model.name}/{name}"
     if issubclass(way, CachedModel):
-        return BuiltIn(way(**vars(target.model)), target.policy, full_name)
+        return BuiltIn(
+            way(**{field.name: getattr(target.model, field.name) for field in fields(target.model)}), target.policy, full_name
+        )
     if issubclass(way, BuiltIn):
         return way(target.model, target.policy, full_name)
     return engine(target.model, way, full_name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import torch
@@ -33,7 +34,7 @@ class CachedModel:
     def to(self, dtype: torch.dtype) -> Self:
         return replace(self, weights={name: weight.to(dtype) for name, weight in self.weights.items()})
 
-    @property
+    @cached_property
     def shape(self) -> CacheShape:
         """What its caches store."""
         raise NotImplementedError
@@ -49,7 +50,7 @@ class CachedGPT(CachedModel):
 
     config: GPTConfig
 
-    @property
+    @cached_property
     def shape(self) -> CacheShape:
         sizes = self.config
         weight = self.weights["transformer.wte.weight"]
@@ -66,7 +67,6 @@ class CachedGPT(CachedModel):
     def forward(self, tokens: Tensor, cache: Concat) -> Tensor:
         weights, heads = self.weights, self.config.n_head
         count = tokens.shape[1]
-        cache.admit(tokens)
         positions, visible = cache.positions(count), cache.visible(count)
         places = embedding(positions, weights["transformer.wpe.weight"])
         x = embedding(tokens, weights["transformer.wte.weight"]) + places
@@ -93,7 +93,7 @@ class CachedLlama(CachedModel):
 
     config: LlamaConfig
 
-    @property
+    @cached_property
     def shape(self) -> CacheShape:
         sizes = self.config
         weight = self.weights["model.embed_tokens.weight"]
@@ -102,6 +102,7 @@ class CachedLlama(CachedModel):
             kv_heads=sizes.num_key_value_heads,
             head_dim=sizes.head_dim,
             limit=sizes.max_position_embeddings,
+            window=sizes.sliding_window,
             vocab_size=sizes.vocab_size,
             dtype=weight.dtype,
             device=weight.device,
@@ -110,7 +111,6 @@ class CachedLlama(CachedModel):
     def forward(self, tokens: Tensor, cache: Concat) -> Tensor:
         weights, sizes = self.weights, self.config
         count = tokens.shape[1]
-        cache.admit(tokens)
         positions, visible = cache.positions(count), cache.visible(count)
         turn = self.angles(positions)
         x = embedding(tokens, weights["model.embed_tokens.weight"])
@@ -130,9 +130,10 @@ class CachedLlama(CachedModel):
         return self._norm(x, "model.norm") @ weights["model.embed_tokens.weight"].T
 
     def angles(self, positions: Tensor) -> Tensor:
-        """Angles `[..., n, head_dim / 2]` of positions `[..., n]`."""
+        """Angles `[..., 1, n, head_dim / 2]` of positions `[..., n]`, the same for all heads."""
         pairs = torch.arange(0, self.config.head_dim, 2, dtype=self.dtype, device=positions.device)
-        return positions[..., None].to(self.dtype) * self.config.rope_theta ** -(pairs / self.config.head_dim)
+        turns = positions[..., None].to(self.dtype) * self.config.rope_theta ** -(pairs / self.config.head_dim)
+        return turns.unsqueeze(-3)
 
     def rotate(self, x: Tensor, turn: Tensor) -> Tensor:
         """Turn the pairs (i, i + head_dim / 2) of `[rows, heads, n, head_dim]`."""

@@ -7,12 +7,21 @@ short override.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import torch
+from safetensors.torch import load, save
 from torch import Tensor
+from torch.nn.functional import pad
+
+POISON = 0.1 * torch.finfo(torch.float32).max
+"""What lies in slots that a mask hides. Not NaN: zero times NaN is NaN."""
+
+Contents = list[tuple[Tensor, Tensor]]
+"""Keys and values of every layer, `[rows, kv_heads, length, head_dim]`."""
 
 
 class CacheLimitError(ValueError):
@@ -21,7 +30,11 @@ class CacheLimitError(ValueError):
 
 @dataclass(frozen=True)
 class CacheShape:
-    """Sizes of what a cache stores, layer by layer, and the number of positions it may hold (None: any)."""
+    """Sizes of what a cache stores, layer by layer, and the number of positions it may hold (None: any).
+
+    `window`: a token sees itself and the `window` - 1 before it. `stateful`: layers keep a state beside keys and
+    values, which cannot be rolled back. `shared` is what all caches of one model have in common, a pool of blocks say.
+    """
 
     layers: int
     kv_heads: int
@@ -30,6 +43,9 @@ class CacheShape:
     vocab_size: int
     dtype: torch.dtype
     device: torch.device
+    window: int | None = None
+    stateful: bool = False
+    shared: dict[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
 
 
 class Concat:
@@ -37,24 +53,46 @@ class Concat:
 
     exact_prefill: ClassVar[bool] = True
     """Attention gets operands of the shape that a pass without a cache has."""
+    ragged: ClassVar[bool] = True
+    """Rows may be of unequal length, padding between."""
+    lossy: ClassVar[int | None] = None
 
     def __init__(self, shape: CacheShape, rows: int) -> None:
         self.shape = shape
         self.begin(rows)
 
+    @classmethod
+    def landmarks(cls, shape: CacheShape) -> tuple[int, ...]:
+        """Lengths at which the behaviour changes."""
+        return () if shape.window is None else (shape.window,)
+
+    @classmethod
+    def crop_floor(cls, shape: CacheShape, lengths: Sequence[int]) -> int:
+        """How far back a rollback may go, given the lengths since the cache was empty."""
+        return 0
+
     def begin(self, rows: int) -> None:
         """Start empty, with so many rows."""
         self.rows = rows
         self.length = 0
-        empty = torch.empty(rows, self.shape.kv_heads, 0, self.shape.head_dim, dtype=self.shape.dtype, device=self.shape.device)
-        self.keys = [empty] * self.shape.layers
-        self.values = [empty] * self.shape.layers
+        self.padding: Tensor | None = None  # [rows, length]: slots that hold no token; None where there are none
+        self.arriving: Tensor | None = None  # [rows, n]: the same of the call at hand
+        self.states: dict[int, Tensor] = {}
+        self.allocate()
+
+    def allocate(self) -> None:
+        """Make the empty store."""
+        size = (self.rows, self.shape.kv_heads, 0, self.shape.head_dim)
+        empty = torch.empty(size, dtype=self.shape.dtype, device=self.shape.device)
+        self.keys, self.values = [empty] * self.shape.layers, [empty] * self.shape.layers
 
     # The three questions
 
     def positions(self, count: int) -> Tensor:
-        """Positions of the next `count` tokens, `[count]`."""
-        return torch.arange(self.length, self.length + count, device=self.shape.device)
+        """Positions of the next `count` tokens, `[count]`, or `[rows, count]` where there is padding."""
+        if self.padding is None and self.arriving is None:
+            return self.slots(count)
+        return (self.real(count).cumsum(dim=1) - 1).clamp(min=0)[:, -count:]
 
     def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keep a layer's new keys and values `[rows, kv_heads, n, head_dim]`; give all that attention is to read."""
@@ -63,19 +101,60 @@ class Concat:
         return self.keys[layer], self.values[layer]
 
     def visible(self, count: int) -> Tensor | None:
-        """Which keys each of the `count` new tokens sees, `[count, keys]`; None: all of them."""
-        if count == 1:
-            return None
-        return torch.arange(self.length + count, device=self.shape.device) <= self.slots(count)[:, None]
+        """Which keys each of the `count` new tokens sees: `[count, keys]`, or `[rows, 1, count, keys]` where there is
+        padding; None: all of them."""
+        keys, queries = self.span(0, self.length + count), self.slots(count)[:, None]
+        window = self.shape.window
+        if self.padding is None and self.arriving is None:
+            if count == 1 and (window is None or self.length < window):
+                return None
+            return keys <= queries if window is None else (keys <= queries) & (keys > queries - window)
+        real = self.real(count)
+        seen = (keys <= queries) & real[:, None]
+        if window is not None:
+            places = real.cumsum(dim=1)
+            seen = seen & (places[:, None] > places[:, -count:, None] - window)
+        # Padding sees itself: a query that sees nothing would be NaN, and spread.
+        return (seen | (keys == queries))[:, None]
+
+    # What layers with a state ask
+
+    def recall(self, layer: int, count: int) -> Tensor | None:
+        """The state of a layer before the call at hand; None where there is none yet."""
+        return self.states.get(layer)
+
+    def remember(self, layer: int, state: Tensor) -> None:
+        self.states[layer] = state
+
+    def moves_state(self, count: int) -> Tensor:
+        """Which of the new tokens `[rows, count]` a state takes in: those that are no padding."""
+        return self.real(count)[:, -count:]
 
     # Bookkeeping
 
+    def span(self, start: int, end: int) -> Tensor:
+        return torch.arange(start, end, device=self.shape.device)
+
     def slots(self, count: int) -> Tensor:
         """Slots that the next `count` tokens go to, in order."""
-        return torch.arange(self.length, self.length + count, device=self.shape.device)
+        return self.span(self.length, self.length + count)
 
-    def admit(self, tokens: Tensor) -> None:
-        """Refuse what cannot be fed, before anything is touched."""
+    def real(self, count: int) -> Tensor:
+        """Which slots `[rows, length + count]` hold a token, those of the call at hand included."""
+        parts = ((self.padding, self.length), (self.arriving, count))
+        return torch.cat([self._none(size) if mask is None else mask for mask, size in parts], dim=1).logical_not()
+
+    def _none(self, size: int) -> Tensor:
+        return torch.zeros(self.rows, size, dtype=torch.bool, device=self.shape.device)
+
+    def lengths(self) -> Tensor:
+        """Tokens that each row holds, `[rows]`."""
+        if self.padding is None:
+            return torch.full((self.rows,), self.length)
+        return self.padding.logical_not().sum(dim=1)
+
+    def admit(self, tokens: Tensor, padding: Tensor | None = None) -> None:
+        """Take note of a call of tokens `[rows, n]`, or refuse it before anything is touched."""
         rows, count = tokens.shape
         if count == 0:
             raise ValueError("an append needs at least one token")
@@ -85,35 +164,50 @@ class Concat:
             self.begin(rows)
         if int(tokens.max()) >= self.shape.vocab_size:
             raise IndexError(f"token {int(tokens.max())} is outside the vocabulary of {self.shape.vocab_size}")
-        self.admit_length(count)
+        new = count if padding is None else padding.logical_not().sum(dim=1)
+        self.admit_length(int((self.lengths() + new).max()))
+        self.arriving = padding
+        self.reserve(self.length + count)
 
-    def admit_length(self, count: int) -> None:
-        """Refuse more positions than the model has."""
-        if self.shape.limit is not None and self.length + count > self.shape.limit:
-            raise CacheLimitError(f"position {self.length + count - 1} lies past the limit of {self.shape.limit}")
+    def admit_length(self, length: int) -> None:
+        """Refuse a row longer than the model has positions."""
+        if self.shape.limit is not None and length > self.shape.limit:
+            raise CacheLimitError(f"position {length - 1} lies past the limit of {self.shape.limit}")
+
+    def reserve(self, slots: int) -> None:
+        """Make room for so many slots."""
 
     def advance(self, count: int) -> None:
         """Called once a forward pass, after it."""
+        if self.padding is not None or self.arriving is not None:
+            self.padding = self.real(count).logical_not()
+        self.arriving = None
         self.length += count
 
     # Operations
 
     def fork(self) -> Self:
         """An independent copy. `store` makes new tensors, so the old ones may be shared."""
-        twin = type(self)(self.shape, self.rows)
+        twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        twin.keys, twin.values = list(self.keys), list(self.values)
+        twin.keys, twin.values, twin.states = list(self.keys), list(self.values), dict(self.states)
         return twin
 
     def crop(self, length: int) -> None:
-        """Roll back to the first `length` tokens."""
+        """Roll back to the first `length` tokens of every row."""
+        slots = length
+        if self.padding is not None:
+            beyond = self.padding.logical_not().cumsum(dim=1) > length
+            self.padding = self.padding | beyond
+            slots = self.length - int(self.padding.all(dim=0).flip(0).cumprod(0).sum())
+            self.padding = self.padding[:, :slots]
         for layer in range(self.shape.layers):
-            self.crop_layer(layer, length)
-        self.length = length
+            self.crop_layer(layer, slots)
+        self.length = slots
 
-    def crop_layer(self, layer: int, length: int) -> None:
-        self.keys[layer] = self.keys[layer][:, :, :length]
-        self.values[layer] = self.values[layer][:, :, :length]
+    def crop_layer(self, layer: int, slots: int) -> None:
+        self.keys[layer] = self.keys[layer][:, :, :slots]
+        self.values[layer] = self.values[layer][:, :, :slots]
 
     def reset(self) -> None:
         """Empty the cache; it is then as good as new."""
@@ -121,6 +215,68 @@ class Concat:
 
     def select(self, rows: Sequence[int]) -> None:
         """New row i is old row `rows[i]`."""
+        picks = list(rows)
         for layer in range(self.shape.layers):
-            self.keys[layer], self.values[layer] = self.keys[layer][list(rows)], self.values[layer][list(rows)]
-        self.rows = len(rows)
+            self.select_layer(layer, picks)
+        self.select_states(picks)
+        self.padding = None if self.padding is None else self.padding[picks]
+        self.rows = len(picks)
+
+    def select_layer(self, layer: int, picks: list[int]) -> None:
+        self.keys[layer], self.values[layer] = self.keys[layer][picks], self.values[layer][picks]
+
+    def select_states(self, picks: list[int]) -> None:
+        self.states = {layer: state[picks] for layer, state in self.states.items()}
+
+    def join(self, other: Concat) -> None:
+        """The rows of `other` become further rows; the shorter ones get padding before them."""
+        longest = max(self.length, other.length)
+        mine, theirs = self.aligned(longest), other.aligned(longest)
+        padding = torch.cat([cache.padding_of(longest) for cache in (self, other)])
+        states = {layer: torch.cat([state, other.states[layer]]) for layer, state in self.states.items()}
+        self.rows += other.rows
+        self.length = longest
+        self.padding = padding if bool(padding.any()) else None
+        self.states = states
+        self.fill([(torch.cat([k, j]), torch.cat([v, w])) for (k, v), (j, w) in zip(mine, theirs, strict=True)])
+
+    def aligned(self, length: int) -> Contents:
+        """The contents behind so much padding that they are `length` slots long."""
+        gap = (0, 0, length - self.length, 0)
+        return [(pad(keys, gap, value=POISON), pad(values, gap, value=POISON)) for keys, values in self.contents()]
+
+    def padding_of(self, length: int) -> Tensor:
+        own = self._none(self.length) if self.padding is None else self.padding
+        return pad(own, (length - self.length, 0), value=True)
+
+    def contents(self) -> Contents:
+        """What is stored, in the order of the slots."""
+        return list(zip(self.keys, self.values, strict=True))
+
+    def fill(self, contents: Contents) -> None:
+        """Store `contents`, which are as long as `length` says."""
+        self.keys, self.values = [keys for keys, _ in contents], [values for _, values in contents]
+
+    def dump(self) -> bytes:
+        """The cache as bytes, safetensors with the counters beside them."""
+        tensors = {f"state.{layer}": state.contiguous() for layer, state in self.states.items()}
+        for layer, (keys, values) in enumerate(self.contents()):
+            tensors |= {f"key.{layer}": keys.contiguous(), f"value.{layer}": values.contiguous()}
+        if self.padding is not None:
+            tensors["padding"] = self.padding.contiguous()
+        return save(tensors, metadata={"length": str(self.length), "rows": str(self.rows)})
+
+    @classmethod
+    def load(cls, shape: CacheShape, data: bytes) -> Self:
+        """The cache that `dump` wrote."""
+        size = int.from_bytes(data[:8], "little")
+        about = json.loads(data[8 : 8 + size])["__metadata__"]
+        cache, tensors = cls(shape, int(about["rows"])), load(data)
+        cache.length = int(about["length"])
+        cache.padding = tensors.get("padding")
+        cache.states = {int(name[6:]): state for name, state in tensors.items() if name.startswith("state.")}
+        cache.fill([(tensors[f"key.{layer}"], tensors[f"value.{layer}"]) for layer in range(shape.layers)])
+        return cache
+
+    def release(self) -> None:
+        """Give back what the cache holds of `shape.shared`."""

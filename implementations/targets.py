@@ -12,7 +12,7 @@ from ..harness.target import Listed, Resolved, Sample, Scheme, Target, closest
 if TYPE_CHECKING:
     from ..harness.fault import Fault
 
-MODELS = ("gpt", "llama")
+MODELS = ("gpt", "llama", "window")
 
 
 def catalogue() -> dict[str, Fault]:

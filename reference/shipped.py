@@ -18,6 +18,8 @@ from .llama import LlamaConfig
 from .vocabulary import Vocabulary
 
 WEIGHTS = Path(__file__).parent / "weights"
+WINDOW = 12
+"""Positions that a token of the `window` model sees, itself included."""
 CONFIGS: dict[str, type[GPTConfig] | type[LlamaConfig]] = {"gpt2": GPTConfig, "llama": LlamaConfig}
 
 
@@ -87,6 +89,9 @@ class PlainReference:
 
 @cache
 def reference(model: str) -> PlainReference:
-    """The reference `gpt` or `llama` on the shipped weights."""
-    config = read_config(WEIGHTS / model)
-    return PlainReference(model, config.vocab_size, config, weights(model))
+    """A reference on the shipped weights: `gpt`, `llama`, or `window`, the llama with a sliding window."""
+    folder = "llama" if model == "window" else model
+    config = read_config(WEIGHTS / folder)
+    if model == "window":
+        config = replace(config, sliding_window=WINDOW)
+    return PlainReference(model, config.vocab_size, config, weights(folder))

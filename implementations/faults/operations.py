@@ -48,7 +48,7 @@ class ForkSharesBuffer(Preallocated):
 class LimitWraps(Concat):
     """Past the limit, positions wrap around and nothing is said."""
 
-    def admit_length(self, count: int) -> None:
+    def admit_length(self, length: int) -> None:
         pass
 
     def positions(self, count: int) -> Tensor:
@@ -66,8 +66,8 @@ class LimitWraps(Concat):
 class LimitOffByOne(Concat):
     """One position past the limit is accepted."""
 
-    def admit_length(self, count: int) -> None:
-        super().admit_length(count - 1)
+    def admit_length(self, length: int) -> None:
+        super().admit_length(length - 1)
 
 
 @fault(
@@ -94,9 +94,9 @@ class CropIgnored(Concat):
 class ErrorMovesCounter(Concat):
     """Bookkeeping runs before the step that fails, so a refused call moves the position counter."""
 
-    def admit(self, tokens: Tensor) -> None:
+    def admit(self, tokens: Tensor, padding: Tensor | None = None) -> None:
         try:
-            super().admit(tokens)
+            super().admit(tokens, padding)
         except Exception:
             self.length += tokens.shape[1]
             raise
