@@ -1,6 +1,6 @@
 """The contract: clauses and the programs by which they are asked, a file a family."""
 
-from . import any_order, batch, branch, decode, lifecycle, limit, prefill, reference, window
+from . import any_order, batch, branch, decode, lifecycle, limit, numerics, prefill, reference, window
 
 CLAUSES = (
     *reference.CLAUSES,
@@ -10,6 +10,7 @@ CLAUSES = (
     *branch.CLAUSES,
     *batch.CLAUSES,
     *window.CLAUSES,
+    *numerics.CLAUSES,
     *limit.CLAUSES,
     *any_order.CLAUSES,
 )

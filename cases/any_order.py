@@ -2,21 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..harness.clause import Clause
-from ..harness.generate import Mix
+from ..harness.generate import Mix, some_tokens
+from ..harness.history import History
+from ..harness.program import Append, Crop, Fork, Join, Op, Program, Reset, Restore, Select
+from ..harness.scope import NEEDS, Scope, unsupported
 
 EVERYTHING = (
-    ("append", 8),
+    ("append", 6),
     ("fork", 2),
     ("crop", 2),
     ("reset", 1),
     ("select", 2),
     ("join", 1),
-    ("restore", 1),
+    ("restore", 2),
     ("drop", 1),
 )
 
+
+def pairs(scope: Scope) -> Iterable[Program]:
+    """Every op directly behind every other, on two rows where there can be two, and two appends behind them."""
+    rows = 1 if scope.max_rows == 1 or "select" not in scope.capabilities else 2
+    one, other = (_append(scope, name, rows, 6, seed) for name, seed in (("a", 100), ("z", 200)))
+    able = [kind for op, kind in NEEDS.items() if kind in scope.capabilities]
+    for first in able:
+        for second in able:
+            history = _after(History(), [one, other])
+            ops: list[Op] = [one, other]
+            for step, kind in enumerate((first, second)):
+                op = _op(kind, history, "bc"[step])
+                if op is None:
+                    break
+                ops.append(op)
+                history = history.after(op)
+            else:
+                for name in sorted(history.caches):
+                    if not any(history.caches[name]) and kind == "join":
+                        continue
+                    held = len(history.caches[name])
+                    ops += [_append(scope, name, held, 3, 300), _append(scope, name, held, 1, 400)]
+                program = Program(tuple(ops))
+                if unsupported(program, scope) is None:
+                    yield program
+
+
+def _append(scope: Scope, name: str, rows: int, width: int, seed: int) -> Append:
+    most = min(width, scope.max_append or width)
+    return Append(name, tuple(some_tokens(scope, most, seed=seed + row) for row in range(rows)))
+
+
+def _after(history: History, ops: list[Op]) -> History:
+    for op in ops:
+        history = history.after(op)
+    return history
+
+
+def _op(kind: str, history: History, fresh: str) -> Op | None:
+    rows = history.caches["a"]
+    match kind:
+        case "fork":
+            return Fork("a", fresh)
+        case "crop":
+            return Crop("a", max(len(rows[0]) - 2, 0)) if len({len(row) for row in rows}) == 1 else None
+        case "reset":
+            return Reset("a")
+        case "select":
+            return Select("a", tuple(reversed(range(len(rows)))))
+        case "join":
+            return Join("a", "z") if "z" in history.caches else None
+        case _:
+            return Restore("a")
+
+
 CLAUSES = (
+    Clause(
+        id="any.pair",
+        sentence="Any operation directly behind any other leaves the caches right.",
+        why="A reset behind a restore, a crop behind a fork: each is right alone and wrong together.",
+        fixed=pairs,
+    ),
     Clause(
         id="any.program",
         sentence="Any legal sequence of operations gives the reference's logits.",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..harness.checks import keeps_inputs, keeps_logits, repeats
 from ..harness.clause import Clause
 from ..harness.generate import Mix, feed, some_tokens
-from ..harness.program import Program, Reset
+from ..harness.program import Drop, Program, Reset
 from ..harness.scope import Scope
 from .prefill import prompts_in_parts
 
@@ -21,6 +21,15 @@ def second_prompts(scope: Scope) -> Iterable[Program]:
     yield Program((*feed("a", old, scope=scope), Reset("a"), Reset("a"), *feed("a", old, 6, 1, scope=scope)))
 
 
+def same_prompts(scope: Scope) -> Iterable[Program]:
+    prompt, other = some_tokens(scope, 9, seed=80), some_tokens(scope, 6, seed=81)
+    first = feed("a", prompt, scope=scope)
+    yield Program((*first, Drop("a"), *feed("b", (*prompt, *other[:3]), 9, 1, scope=scope)))
+    yield Program((*first, Drop("a"), *feed("b", (*prompt[:5], *other), 9, 1, scope=scope)))
+    yield Program((*first, Drop("a"), *feed("b", (*prompt[:4], *other[:2]), 4, 1, scope=scope)))
+    yield Program((*first, Drop("a"), *feed("b", (*prompt, *other), 13, 1, scope=scope)))
+
+
 CLAUSES = (
     Clause(
         id="lifecycle.reset",
@@ -29,6 +38,13 @@ CLAUSES = (
         needs=("reset",),
         fixed=second_prompts,
         mix=Mix(ops=(("append", 2), ("reset", 2)), rows=2, caches=2, steps=(1, 4)),
+    ),
+    Clause(
+        id="lifecycle.prefix_reuse",
+        sentence="A prompt that begins like an earlier one, or is the same, gives its own logits.",
+        why="Prefix caches reuse what fits; an exact hit has nothing left to feed, and goes wrong by one token.",
+        fixed=same_prompts,
+        mix=Mix(ops=(("append", 2), ("drop", 2)), rows=1, caches=3, steps=(2, 6)),
     ),
     Clause(
         id="lifecycle.deterministic",

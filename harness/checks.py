@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING
 
 from .comparison import compare
 from .history import histories
+from .noise import single_call
 from .program import Append, Program, Row, print_op
 from .runner import Divergence, Step, execute
-from .tolerance import Rounding, allowance
-from .trial import Judged, Subject, Trial, Verdict, judge
+from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
+from .trial import Judged, Subject, Trial, Verdict, judge, logits_match
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +72,8 @@ def full_agrees(program: Program, subject: Subject, judged: Judged) -> Trial:
     """The implementation's own pass without a cache gives the reference's logits."""
     import torch
 
+    if isinstance(subject.tolerance(Judged.ALL), Ratio):
+        return noise_is_noise(program, subject, judged)
     steps: list[Step] = []
     for index, op in enumerate(program.ops):
         assert isinstance(op, Append)
@@ -80,6 +84,33 @@ def full_agrees(program: Program, subject: Subject, judged: Judged) -> Trial:
             steps[-1] = replace(steps[-1], divergence=Divergence.NOT_FINITE, detail="its full pass gives NaN or infinity")
             break
     return judge(program, steps, Rounding(), subject, Judged.ALL)
+
+
+QUIET = 0.2
+"""Part of the logits' standard deviation above which the error of a call that reads no cache is no noise."""
+
+
+def noise_is_noise(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """A call that reads no cache is near the reference, and its first logits do not change with what follows."""
+    positions = 0
+    for index, op in enumerate(program.ops):
+        assert isinstance(op, Append)
+        row = op.rows[0]
+        expected, got = subject.oracle.row(row, len(row)), single_call(subject.implementation, row)
+        half = len(row) // 2
+        other = tuple(token % (subject.implementation.vocab_size - 1) + 1 for token in row[half:])
+        changed = single_call(subject.implementation, (*row[:half], *other))[:half]
+        error = (got - expected).square().mean().sqrt().item()
+        moved = (changed - got[:half]).square().mean().sqrt().item() if half else 0.0
+        step = Step(index, op, 0)
+        if not error <= QUIET * expected.std().item():
+            detail = f"a call without a past is off by {error:.3g} (RMS), the logits' deviation is {expected.std().item():.3g}"
+            return _failed(program, step, Divergence.LOGITS, detail, error)
+        if not moved <= 2 * error + 1e-12:
+            detail = f"the first logits of a call move by {moved:.3g} (RMS) with what follows, its noise is {error:.3g}"
+            return _failed(program, step, Divergence.LOGITS, detail, moved)
+        positions += len(row)
+    return Trial(program, Verdict.PASSED, positions=positions)
 
 
 def _full(subject: Subject, rows: tuple[Row, ...]) -> Tensor:
@@ -154,3 +185,55 @@ def _token_tensors(program: Program) -> Iterator[Tensor]:
 
 def _rows(program: Program) -> set[Row]:
     return {row for history in histories(program) for rows in history.caches.values() for row in rows if row}
+
+
+QUARTER = 4
+"""The first and the last quarter of a run are compared."""
+GROWTH = 12.0
+"""An error whose median grows by more than this from the first quarter to the last drifts, unless it stays noise."""
+
+
+def does_not_drift(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """Logits are the reference's to the end of a long run, and the error does not grow with the steps."""
+    trial = logits_match(program, subject, judged)
+    gaps = [gap for _, gap in trial.differences]
+    if trial.verdict is not Verdict.PASSED or len(gaps) < 2 * QUARTER or trial.allowance is None:
+        return trial
+    early, late = median(gaps[: len(gaps) // QUARTER]), median(gaps[-(len(gaps) // QUARTER) :])
+    noise = SCALE_ULPS / 8 * subject.oracle.epsilon * trial.allowance.scale
+    if late <= max(GROWTH * early, noise):
+        return trial
+    last = program.ops[-1]
+    step = Step(len(program.ops) - 1, last, 0, trial.differences[-1][0])
+    detail = f"the error grows: median {early:.3g} in the first quarter, {late:.3g} in the last"
+    return _failed(program, step, Divergence.LOGITS, detail, max(gaps))
+
+
+def reuses_work(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """A one-token append on a long cache multiplies no more than twice what it does on a short one."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    work: list[tuple[Step, int]] = []
+    steps = _run(program, subject)
+    while True:
+        with FlopCounterMode(display=False) as counter:
+            step = next(steps, None)
+        if step is None:
+            break
+        if step.divergence:
+            return _failed(program, step, step.divergence, step.detail)
+        counts = counter.get_flop_counts().get("Global", {})
+        # Batched products are attention's, which must grow with the length.
+        work.append((step, sum(count for name, count in counts.items() if str(name) in PROJECTIONS)))
+    single = [(step, count) for step, count in work if isinstance(step.op, Append) and len(step.op.rows[0]) == 1]
+    if len(single) < 2 or not single[0][1]:
+        return Trial(program, Verdict.UNSUPPORTED, "no matrix products can be counted")
+    (_, least), (last, most) = single[0], single[-1]
+    if most > 2 * least:
+        detail = f"a token costs {most:,} multiplications at length {last.past}, {least:,} at length {single[0][0].past}"
+        return _failed(program, last, Divergence.WORK, detail, most / least)
+    return Trial(program, Verdict.PASSED, positions=len(single))
+
+
+PROJECTIONS = ("aten.mm", "aten.addmm")
+"""Matrix products with weights, as torch counts them."""

@@ -12,7 +12,7 @@ from .judging import Profile, judge_clauses
 from .oracle import Oracle
 from .results import Case
 from .target import Resolved
-from .trial import Subject
+from .trial import HALF, Subject
 
 
 def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject]:
@@ -26,7 +26,9 @@ def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject
     able = "to" in resolved.implementation.capabilities
     for name in dtypes or dict.fromkeys(["float64", own] if able else [own]):
         dtype: torch.dtype = getattr(torch, name)
-        yield Subject(_in_precision(resolved.implementation, name, own, able), Oracle(resolved.reference, dtype))
+        # Half precision is judged against the same weights in float64, by ratio.
+        oracle = Oracle(resolved.reference.to(dtype), torch.float64) if name in HALF else Oracle(resolved.reference, dtype)
+        yield Subject(_in_precision(resolved.implementation, name, own, able), oracle)
 
 
 def _in_precision(implementation: Implementation, name: str, own: str, able: bool) -> Implementation:

@@ -25,3 +25,15 @@ class Unsupported(Exception):
 
 class AdapterError(Exception):
     """The adapter between harness and implementation went wrong, so that nothing can be said of the implementation."""
+
+
+class Lost(AdapterError):
+    """The implementation was lost in the middle of a program, which says nothing of its logits. The run goes on."""
+
+
+class TimeLimit(Lost):
+    """A program took longer than it may."""
+
+
+class Died(Lost):
+    """The process that the implementation runs in ended, or the implementation tried to end it."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .implementation import Implementation
+from .oracle import Reference
 
 
 class Kind(StrEnum):
@@ -31,6 +32,8 @@ class Fault:
     sentence: str
     inject: Callable[[Implementation], Implementation]
     """The same model with this in place of its own way. Raises `Unsupported` where the model has no use for it."""
+    spoil: Callable[[Reference], Reference] | None = None
+    """For a fault of the reference: the reference with it."""
     override: str = ""
     family: str = ""
     clause: str = ""

@@ -9,9 +9,11 @@ from random import Random
 
 from .clause import Clause
 from .generate import programs
+from .noise import Pool
 from .program import Program
 from .results import Case, finding_of
 from .shrink import shrink
+from .tolerance import Ratio
 from .trial import Subject, Trial, Verdict, attempt
 
 AFTER_FAILURE = 10
@@ -82,6 +84,9 @@ def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile
     )
     worst = max(trials, key=lambda trial: trial.difference, default=None)
     verdict, reason = _verdict(trials)
+    pool = sum((trial.pool for trial in trials if trial.pool is not None), Pool())
+    if pool.positions and verdict is Verdict.PASSED:
+        verdict, reason = _pooled(pool)
     first = next((number for number, trial in enumerate(trials, 1) if trial.verdict is Verdict.FAILED), None)
     return Case(
         target=target,
@@ -116,6 +121,22 @@ def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     if by_verdict[Verdict.UNSUPPORTED]:
         return Verdict.UNSUPPORTED, by_verdict[Verdict.UNSUPPORTED][0].detail
     return Verdict.INCONCLUSIVE, "no program ran"
+
+
+ENOUGH = 100
+"""Positions that a pooled ratio needs to be told by the bounds as they are."""
+
+
+def _pooled(pool: Pool) -> tuple[Verdict, str]:
+    """The verdict on all programs of a clause under a ratio; with few positions, between the bounds is wider."""
+    bounds = Ratio()
+    passes, fails = (bounds.passes, bounds.fails) if pool.positions >= ENOUGH else (bounds.fails, bounds.program_fails)
+    told = f"error {pool.ratio:.3g} × the noise over {pool.positions} positions"
+    if pool.ratio < passes:
+        return Verdict.PASSED, told
+    if pool.ratio > fails:
+        return Verdict.FAILED, f"{told}, allowed {passes:g} ×"
+    return Verdict.INCONCLUSIVE, f"{told}: above {passes:g} ×, below {fails:g} ×"
 
 
 def _trials(clause: Clause, subject: Subject, profile: Profile) -> Iterator[Trial]:

@@ -79,7 +79,8 @@ def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profil
         implementation = fault.inject(base.implementation)
     except Unsupported as reason:
         return replace(empty, detail=str(reason))
-    subject = Subject(implementation, base.oracle)
+    oracle = base.oracle if fault.spoil is None else Oracle(fault.spoil(base.oracle.reference), base.oracle.dtype)
+    subject = Subject(implementation, oracle)
     if fault.kind is not Kind.FAULT:
         return _control(empty, subject, clauses, profile)
     if base.model in fault.equivalent:

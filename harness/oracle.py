@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+from .errors import Unsupported
 from .program import Row
 
 MEMORY = 256 * 2**20
@@ -80,6 +81,19 @@ class Oracle:
         """Compute rows of which others are prefixes first, so that one pass serves them all."""
         for row in sorted(rows, key=len, reverse=True):
             self.row(row, 1)
+
+    def rounded(self, tokens: Row, bits: int) -> Tensor:
+        """Logits `[n, vocab]` of the reference with keys and values rounded to so many bits: the noise of a lossy store.
+
+        Raises `Unsupported` where the reference cannot round.
+        """
+        import torch
+
+        rounding = getattr(self._reference, "rounded", None)
+        if rounding is None:
+            raise Unsupported("its store is lossy, and this reference cannot round keys and values to judge it by")
+        with torch.inference_mode():
+            return rounding(torch.tensor([tokens]), bits)[0]
 
     def floor(self, tokens: Row) -> float:
         """The noise of the reference on a row: against itself in float64, in another batch shape, and in a pass that

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 from .generate import feed
 from .implementation import Implementation
 from .oracle import Oracle
-from .program import Append, Crop, Fork, Op, Program, Reset, Row
+from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
 from .runner import apply_ops
 from .scope import Scope
 from .target import Sample
@@ -28,12 +32,14 @@ class Scenario:
     watched: str = "a"
     start: int = 0
     beside: str | None = None
+    rows: int = 1
+    """Rows of the watched cache; the first holds the prompt, and all are fed the same."""
 
     def steps(self, tokens: Sequence[int]) -> tuple[Op, ...]:
         """One op a token, with one for the cache beside it."""
         ops: list[Op] = []
         for token in tokens:
-            ops.append(Append(self.watched, ((token,),)))
+            ops.append(Append(self.watched, ((token,),) * self.rows))
             if self.beside:
                 ops.append(Append(self.beside, ((token + 1,),)))
         return tuple(ops)
@@ -63,6 +69,18 @@ def scenario(name: str, sample: Sample, scope: Scope) -> Scenario:
         return Scenario(name, (*prompt, *draft, Crop("a", len(sample.prompt))), start=len(prompt) + len(draft))
     if name == "refused":
         return Scenario(name, (*prompt, Append("a", ((scope.vocab_size,),), refused=True)))
+    if name == "again":
+        return Scenario(name, (*prompt, Drop("a"), *feed("b", sample.prompt, scope=scope)), watched="b")
+    if name == "turns":
+        other = feed("b", sample.earlier[: len(sample.prompt)], scope=scope)
+        return Scenario(name, (*prompt, *other), beside="b")
+    if name == "restore":
+        return Scenario(name, (*prompt, Restore("a")))
+    if name == "restored_reset":
+        old = feed("a", sample.earlier[:3], scope=scope)
+        return Scenario(name, (*old, Restore("a"), Reset("a"), *prompt), start=len(old))
+    if name in ("ragged", "reorder", "join", "second_row", "restored_ragged"):
+        return _rows(name, sample, scope)
     if name == "limit":
         limit = scope.max_length or 0
         text = (sample.prompt * limit)[: limit - 1]
@@ -71,6 +89,23 @@ def scenario(name: str, sample: Sample, scope: Scope) -> Scenario:
     if name != "decode":
         raise ValueError(f"no scenario {name!r}")
     return Scenario(name, prompt)
+
+
+def _rows(name: str, sample: Sample, scope: Scope) -> Scenario:
+    """Two rows, of which the one that is watched comes to hold the prompt."""
+    prompt, other = sample.prompt, sample.earlier[: len(sample.prompt)]
+    if name == "ragged":
+        rows = (Append("a", (prompt[:3], other)), Append("a", (prompt[3:], other[:2])))
+        return Scenario(name, rows, rows=2)
+    if name == "restored_ragged":
+        rows = (Append("a", (prompt[:3], other)), Append("a", (prompt[3:], other[:2])), Restore("a"))
+        return Scenario(name, rows, rows=2)
+    if name == "second_row":
+        return Scenario(name, (Append("a", (other, prompt)),), rows=2)
+    if name == "reorder":
+        return Scenario(name, (Append("a", (other, prompt)), Select("a", (1, 0))), rows=2)
+    joining = feed("b", prompt if scope.ragged == "no" else other[:5], scope=scope)
+    return Scenario(name, (*feed("a", prompt, scope=scope), *joining, Join("a", "b")), rows=2)
 
 
 def free_run(implementation: Implementation, chosen: Scenario, count: int = GENERATED) -> Row:
@@ -85,16 +120,21 @@ def free_run(implementation: Implementation, chosen: Scenario, count: int = GENE
             last: int | None = None
             for op in ops:
                 logits = apply(op)
-                last = int(logits[0, -1].argmax()) if logits is not None and op.cache == "a" else last
+                last = _greedy(logits) if logits is not None and op.cache in ("a", chosen.watched) else last
             while last is not None and len(tokens) < count:
                 tokens.append(last)
                 for op in chosen.steps([last]) if len(tokens) < count else ():
                     logits = apply(op)
                     if logits is not None and op.cache == chosen.watched:
-                        last = int(logits[0, -1].argmax())
+                        last = _greedy(logits)
         except implementation.refusals:
             return tuple(tokens)
     return tuple(tokens)
+
+
+def _greedy(logits: Tensor) -> int:
+    """The most likely next token of the first row. After a fork the original's last logits are the branch's too."""
+    return int(logits[0, -1].argmax())
 
 
 def free_reference(oracle: Oracle, prompt: Row, count: int = GENERATED) -> Row:

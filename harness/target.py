@@ -76,6 +76,8 @@ class Listed:
     target: str
     kind: Kind
     sentence: str
+    shown: bool = True
+    """Is it a row of the failure table unless others are asked for?"""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,22 @@ class Rounding:
         return f"rounding {FLOOR_FACTOR:g} × floor"
 
 
-Tolerance = Exact | Absolute | Rounding
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Error ÷ noise, pooled over the positions of a clause: passed under 1.5, failed over 2, inconclusive between.
+
+    One program alone has few positions, so it fails only over `program_fails`. Calibrated by `benchmarks/calibrate.py`.
+    """
+
+    passes: float = 1.5
+    fails: float = 2.0
+    program_fails: float = 3.0
+
+    def __str__(self) -> str:
+        return f"ratio {self.passes:g} × noise"
+
+
+Tolerance = Exact | Absolute | Rounding | Ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property, partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from .errors import AdapterError, Unsupported
+if TYPE_CHECKING:
+    from .noise import Noise, Pool
+
+from .errors import AdapterError, Lost, Unsupported
 from .history import histories
 from .implementation import Implementation
 from .oracle import Oracle
 from .program import Append, Program, Row
 from .runner import Divergence, Step, error_text, execute
 from .scope import Scope, unsupported
-from .tolerance import Absolute, Allowance, Band, Exact, Rounding, Tolerance, allowance
+from .tolerance import Absolute, Allowance, Band, Exact, Ratio, Rounding, Tolerance, allowance
+from .watchdog import Guard, Watchdog
+
+HALF = ("bfloat16", "float16")
+"""Precisions in which a position off by one hides under any maximum."""
 
 
 class Verdict(StrEnum):
@@ -38,21 +47,33 @@ class Judged(StrEnum):
 
 @dataclass(frozen=True)
 class Subject:
-    """An implementation with the oracle that it is held against, in one dtype."""
+    """An implementation with the oracle that it is held against, in one dtype. `guard` runs its programs, so that one
+    that hangs or kills its process costs itself only."""
 
     implementation: Implementation
     oracle: Oracle
+    guard: Guard = field(default_factory=Watchdog, compare=False)
 
     @property
     def dtype_name(self) -> str:
-        return str(self.oracle.dtype).removeprefix("torch.")
+        return str(self.implementation.dtype).removeprefix("torch.")
+
+    @cached_property
+    def noise(self) -> Noise:
+        """The noise floor of noisy arithmetic and lossy stores."""
+        from .noise import Noise
+
+        return Noise(self)
 
     @property
     def scope(self) -> Scope:
         return Scope.of(self.implementation)
 
     def tolerance(self, judged: Judged) -> Tolerance:
-        """Exact for a prefill with the reference's operands, a published bound in float32, else measured."""
+        """A ratio for noisy arithmetic, exact for a prefill with the reference's operands, a published bound in float32,
+        else measured."""
+        if self.implementation.noisy or self.implementation.lossy is not None or self.dtype_name in HALF:
+            return Ratio()
         if judged is Judged.FRESH and self.implementation.exact_prefill:
             return Exact()
         if self.implementation.incremental_bound is not None and self.dtype_name == "float32":
@@ -76,6 +97,8 @@ class Trial:
     flips: int = 0
     positions: int = 0
     differences: tuple[tuple[int, float], ...] = field(default=(), repr=False)
+    pool: Pool | None = None
+    """Under a ratio: what this program adds to its clause's pool."""
 
     @property
     def identity(self) -> tuple[Divergence | None, str]:
@@ -92,9 +115,11 @@ def attempt(check: Check, program: Program, subject: Subject, judged: Judged = J
     if reason := unsupported(program, subject.scope):
         return Trial(program, Verdict.UNSUPPORTED, reason)
     try:
-        return check(program, subject, judged)
+        return subject.guard.run(partial(check, program, subject, judged), subject.implementation)
     except Unsupported as reason:
         return Trial(program, Verdict.UNSUPPORTED, str(reason))
+    except Lost as lost:
+        return Trial(program, Verdict.ERRORED, str(lost))
     except AdapterError as error:
         return Trial(program, Verdict.ERRORED, f"the adapter: {error}")
     except Exception as error:
@@ -105,6 +130,10 @@ def logits_match(program: Program, subject: Subject, judged: Judged) -> Trial:
     """Every judged append gives the logits of the reference on the same history."""
     subject.oracle.prepare(longest_rows(program))
     tolerance = subject.tolerance(judged)
+    if isinstance(tolerance, Ratio):
+        from .noise import ratio_match
+
+        return ratio_match(program, subject, judged, tolerance)
     exact = isinstance(tolerance, Exact)
     steps = list(execute(program, subject.implementation, subject.oracle, exact=exact))
     return judge(program, steps, tolerance, subject, judged)

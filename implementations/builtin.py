@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..harness.implementation import Implementation
 from ..reference.gpt import GPTConfig
+from ..reference.hybrid import HybridConfig
 from ..reference.shipped import reference
-from .models import CachedGPT, CachedLlama, CachedModel
+from .models import CachedGPT, CachedHybrid, CachedLlama, CachedModel, NoisyLlama
 from .policy import Concat
 
 OPERATIONS = frozenset({"full", "fork", "crop", "reset", "reset_rows", "select", "join", "restore", "length", "to"})
@@ -23,10 +24,13 @@ INCREMENTAL_BOUND = 1e-4
 @cache
 def model(name: str) -> CachedModel:
     """A cached model by the name of its reference."""
-    plain = reference(name)
+    plain = reference("llama" if name == "noisy" else name)
     if isinstance(plain.config, GPTConfig):
         return CachedGPT(name, plain.parameters, plain.config)
-    return CachedLlama(name, plain.parameters, plain.config)
+    if isinstance(plain.config, HybridConfig):
+        return CachedHybrid(name, plain.parameters, plain.config)
+    kind = NoisyLlama if name == "noisy" else CachedLlama
+    return kind(name, plain.parameters, plain.config)
 
 
 class BuiltIn(Implementation):
@@ -45,14 +49,16 @@ class BuiltIn(Implementation):
         self.name = name or f"{model.name}/{policy.__name__}"
         self.vocab_size = model.shape.vocab_size
         self.max_length = model.shape.limit
-        self.exact_prefill = policy.exact_prefill and not self.splits
+        self.exact_prefill = policy.exact_prefill and not self.splits and not isinstance(model, NoisyLlama)
         self.landmarks = policy.landmarks(model.shape)
         self.lossy = policy.lossy
+        self.noisy = isinstance(model, NoisyLlama)
         self.ragged = self.padding_side if policy.ragged else "no"
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return OPERATIONS - {"crop"} if self.model.shape.stateful else OPERATIONS
+        able = OPERATIONS - {"crop"} if self.model.shape.stateful else OPERATIONS
+        return able - {"to"} if self.noisy else able
 
     @property
     def dtype(self) -> torch.dtype:

@@ -13,9 +13,13 @@ from typing import Any, TypeVar
 from ..harness.errors import Unsupported
 from ..harness.fault import Fault, Kind
 from ..harness.implementation import Implementation
+from ..harness.oracle import Reference
 from .builtin import BuiltIn
 from .models import CachedModel
 from .policy import Concat
+
+MODELS = ("gpt", "llama", "window", "hybrid", "noisy")
+"""Built-in models that a way applies to unless it says otherwise."""
 
 CATALOGUE: dict[str, Fault] = {}
 """By name, in the order in which they are shown."""
@@ -35,27 +39,56 @@ def fault(*, clause: str, shows: str, diagnosis: str, **about: Any) -> Callable[
     return _entry(Kind.FAULT, {"clause": clause, "shows": shows, "diagnosis": diagnosis, **about})
 
 
+def spoiled_reference(*, clause: str, diagnosis: str) -> Callable[[type[Any]], type[Any]]:
+    """A fault of the reference: a class that wraps it."""
+
+    def add(way: type[Any]) -> type[Any]:
+        about = {"clause": clause, "diagnosis": diagnosis, "shows": "always"}
+        _add(way, Kind.FAULT, about, "", MODELS, lambda target: target, spoil=way)
+        return way
+
+    return add
+
+
 def _entry(kind: Kind, about: Mapping[str, Any]) -> Callable[[Way], Way]:
     details = dict(about)
-    models: tuple[str, ...] = details.pop("models", ("gpt", "llama", "window"))
+    models: tuple[str, ...] = details.pop("models", MODELS)
     engine: type[BuiltIn] = details.pop("engine", BuiltIn)
     name: str = details.pop("name", "")
 
     def add(way: Way) -> Way:
-        called = name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", way.__name__).lower()
-        CATALOGUE[called] = Fault(
-            name=called,
-            kind=kind,
-            sentence=(inspect.getdoc(way) or "").splitlines()[0],
-            inject=lambda target: _inject(called, way, engine, models, target),
-            override=override(way),
-            models=models,
-            family=way.__module__.rpartition(".")[2],
-            **details,
-        )
+        called = _name(way, name)
+        _add(way, kind, details, called, models, lambda target: _inject(called, way, engine, models, target))
         return way
 
     return add
+
+
+def _name(way: type[Any], given: str = "") -> str:
+    return given or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", way.__name__).lower()
+
+
+def _add(
+    way: type[Any],
+    kind: Kind,
+    about: Mapping[str, Any],
+    name: str,
+    models: tuple[str, ...],
+    inject: Callable[[Implementation], Implementation],
+    spoil: Callable[[Reference], Reference] | None = None,
+) -> None:
+    called = _name(way, name)
+    CATALOGUE[called] = Fault(
+        name=called,
+        kind=kind,
+        sentence=(inspect.getdoc(way) or "").splitlines()[0],
+        inject=inject,
+        spoil=spoil,
+        override=override(way),
+        models=models,
+        family=way.__module__.rpartition(".")[2],
+        **about,
+    )
 
 
 def _inject(

@@ -17,6 +17,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.nn.functional import pad
 
+from .attention import attend
+
 POISON = 0.1 * torch.finfo(torch.float32).max
 """What lies in slots that a mask hides. Not NaN: zero times NaN is NaN."""
 
@@ -56,6 +58,8 @@ class Concat:
     ragged: ClassVar[bool] = True
     """Rows may be of unequal length, padding between."""
     lossy: ClassVar[int | None] = None
+    rotates_when_read: ClassVar[bool] = False
+    """Keys are stored as they come and turned by `key_positions` at every read, where positions are rotary."""
 
     def __init__(self, shape: CacheShape, rows: int) -> None:
         self.shape = shape
@@ -116,6 +120,16 @@ class Concat:
             seen = seen & (places[:, None] > places[:, -count:, None] - window)
         # Padding sees itself: a query that sees nothing would be NaN, and spread.
         return (seen | (keys == queries))[:, None]
+
+    def key_positions(self, count: int) -> Tensor:
+        """Positions of all keys that attention reads, the new ones included, for `rotates_when_read`."""
+        if self.padding is None and self.arriving is None:
+            return self.span(0, self.length + count)
+        return (self.real(count).cumsum(dim=1) - 1).clamp(min=0)
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
+        """Attention over what `store` gave: `[rows, n, heads * head_dim]`."""
+        return attend(query, keys, values, visible)
 
     # What layers with a state ask
 
@@ -242,8 +256,11 @@ class Concat:
 
     def aligned(self, length: int) -> Contents:
         """The contents behind so much padding that they are `length` slots long."""
-        gap = (0, 0, length - self.length, 0)
-        return [(pad(keys, gap, value=POISON), pad(values, gap, value=POISON)) for keys, values in self.contents()]
+
+        def behind_padding(stored: Tensor) -> Tensor:
+            return pad(stored, (0, 0, length - stored.shape[2], 0), value=POISON)
+
+        return [(behind_padding(keys), behind_padding(values)) for keys, values in self.contents()]
 
     def padding_of(self, length: int) -> Tensor:
         own = self._none(self.length) if self.padding is None else self.padding

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 import torch
@@ -193,7 +194,7 @@ class Paged(Concat):
     def crop_layer(self, layer: int, slots: int) -> None:
         """Blocks are given back row by row, not layer by layer."""
 
-    def select(self, rows: list[int]) -> None:
+    def select(self, rows: Sequence[int]) -> None:
         old, self.table = self.table, [list(self.table[row]) for row in rows]
         self.hold()
         super().select(rows)

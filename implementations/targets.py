@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING
 
 from ..harness.errors import TargetError, Unsupported
 from ..harness.fault import Kind
+from ..harness.oracle import Reference
 from ..harness.target import Listed, Resolved, Sample, Scheme, Target, closest
 
 if TYPE_CHECKING:
     from ..harness.fault import Fault
 
-MODELS = ("gpt", "llama", "window")
+MODELS = ("gpt", "llama", "window", "hybrid", "noisy")
 
 
 def catalogue() -> dict[str, Fault]:
     """Every built-in way, with its faults and controls."""
     from . import candle, correct
     from .catalogue import CATALOGUE
-    from .faults import operations, positions, storage, visibility
+    from .faults import checks, operations, positions, state, storage, visibility, window
 
-    shown = (correct, positions, storage, visibility, operations, candle)
+    shown = (correct, positions, storage, visibility, window, state, operations, checks, candle)
     order = {module.__name__.rpartition(".")[2]: place for place, module in enumerate(shown)}
     kinds = list(Kind)
     return dict(sorted(CATALOGUE.items(), key=lambda entry: (kinds.index(entry[1].kind), order.get(entry[1].family, -1))))
@@ -45,17 +46,24 @@ def resolve(target: Target) -> Resolved:
         implementation = ways[way].inject(BuiltIn(model(name), Concat))
     except Unsupported as reason:
         raise TargetError(f"{str(target)!r} is not there: {reason}") from None
-    return Resolved(implementation, reference(name), name, ways[way], sample())
+    plain: Reference = reference("llama" if name == "noisy" else name)
+    spoil = ways[way].spoil
+    return Resolved(implementation, spoil(plain) if spoil else plain, name, ways[way], sample())
 
 
 def listing() -> Iterable[Listed]:
     """Every built-in target, model by model."""
     return (
-        Listed(f"builtin:{name}/{way.name}", way.kind, way.sentence)
+        Listed(f"builtin:{name}/{way.name}", way.kind, way.sentence, _shown(name, way))
         for name in MODELS
         for way in catalogue().values()
         if name in way.models
     )
+
+
+def _shown(model: str, way: Fault) -> bool:
+    """The table shows trained models, and others for what only they have."""
+    return way.family != "checks" and (model in ("gpt", "llama") or way.models == (model,))
 
 
 def sample() -> Sample:
@@ -71,4 +79,4 @@ def sample() -> Sample:
     )
 
 
-BUILTIN = Scheme(resolve, listing, mutated=tuple(f"builtin:{name}/concat" for name in MODELS))
+BUILTIN = Scheme(resolve, listing, mutated=tuple(f"builtin:{name}/concat" for name in MODELS if name != "noisy"))

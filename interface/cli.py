@@ -120,7 +120,7 @@ def table(
     from .progress import progress
 
     profile = _profile("quick", max_examples, "", seed)
-    chosen = listed(patterns or ["builtin:*"])
+    chosen = listed(patterns) if patterns else [one for one in listed(["*"]) if one.shown]
     with progress("table", len(chosen)) as began:
         run = run_table(chosen, profile, began)
     rows = [row for row in run.rows if not (only_failures and row.as_expected)]

@@ -61,8 +61,10 @@ def forward(
     config: GPTConfig,
     tokens: Tensor,
     drop: Callable[[Tensor], Tensor] = lambda x: x,
+    keep: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Tensor:
-    """Logits `[rows, n, vocab]` for tokens `[rows, n]`. `drop` is dropout in training, nothing otherwise."""
+    """Logits `[rows, n, vocab]` for tokens `[rows, n]`. `drop` is dropout in training, nothing otherwise; `keep` is what
+    a store would do to keys and values, nothing otherwise."""
     width, length = config.n_embd, tokens.shape[1]
     positions = torch.arange(length, device=tokens.device)
     x = drop(weights["transformer.wte.weight"][tokens] + weights["transformer.wpe.weight"][positions])
@@ -72,7 +74,7 @@ def forward(
 
         normed = F.layer_norm(x, (width,), block["ln_1.weight"], block["ln_1.bias"], config.layer_norm_epsilon)
         query, key, value = (normed @ block["attn.c_attn.weight"]).split(width, dim=-1)
-        x = x + drop(attention(query, key, value, config.n_head) @ block["attn.c_proj.weight"])
+        x = x + drop(attention(query, key, value, config.n_head, keep) @ block["attn.c_proj.weight"])
 
         normed = F.layer_norm(x, (width,), block["ln_2.weight"], block["ln_2.bias"], config.layer_norm_epsilon)
         hidden = F.gelu(normed @ block["mlp.c_fc.weight"] + block["mlp.c_fc.bias"], approximate="tanh")
@@ -83,10 +85,11 @@ def forward(
     return x @ weights["transformer.wte.weight"].T
 
 
-def attention(query: Tensor, key: Tensor, value: Tensor, heads: int) -> Tensor:
+def attention(query: Tensor, key: Tensor, value: Tensor, heads: int, keep: Callable[[Tensor], Tensor]) -> Tensor:
     """Causal attention of `[rows, n, width]` with itself: position i sees positions 0 to i."""
     rows, length, width = query.shape
     query, key, value = (x.view(rows, length, heads, width // heads).transpose(1, 2).contiguous() for x in (query, key, value))
+    key, value = keep(key), keep(value)
     scores = query @ key.transpose(-2, -1) / math.sqrt(width // heads)
     causal = torch.ones(length, length, dtype=torch.bool, device=query.device).tril()
     scores = scores.masked_fill(~causal, -math.inf)

@@ -60,8 +60,10 @@ def forward(
     config: LlamaConfig,
     tokens: Tensor,
     drop: Callable[[Tensor], Tensor] = lambda x: x,
+    keep: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Tensor:
-    """Logits `[rows, n, vocab]` for tokens `[rows, n]`. `drop` is dropout in training, nothing otherwise."""
+    """Logits `[rows, n, vocab]` for tokens `[rows, n]`. `drop` is dropout in training, nothing otherwise; `keep` is what
+    a store would do to keys and values, nothing otherwise."""
     rows, length = tokens.shape
     x = drop(weights["model.embed_tokens.weight"][tokens])
     cos, sin = rotation(config, length, x)
@@ -73,7 +75,7 @@ def forward(
         query = split_heads(normed @ block["self_attn.q_proj.weight"].T, config.head_dim)
         key = split_heads(normed @ block["self_attn.k_proj.weight"].T, config.head_dim)
         value = split_heads(normed @ block["self_attn.v_proj.weight"].T, config.head_dim)
-        mixed = attention(rotate(query, cos, sin), rotate(key, cos, sin), value, config.sliding_window)
+        mixed = attention(rotate(query, cos, sin), keep(rotate(key, cos, sin)), keep(value), config.sliding_window)
         x = x + drop(mixed.transpose(1, 2).reshape(rows, length, -1) @ block["self_attn.o_proj.weight"].T)
 
         normed = rms_norm(x, block["post_attention_layernorm.weight"], config.rms_norm_eps)

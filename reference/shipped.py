@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import gpt, llama
+from . import gpt, hybrid, llama
 from .gpt import GPTConfig
+from .hybrid import HybridConfig, drawn_weights
 from .llama import LlamaConfig
 from .vocabulary import Vocabulary
 
@@ -74,14 +75,29 @@ class PlainReference:
 
     name: str
     vocab_size: int
-    config: GPTConfig | LlamaConfig
+    config: GPTConfig | LlamaConfig | HybridConfig
     parameters: Mapping[str, Tensor]
 
     def logits(self, tokens: Tensor) -> Tensor:
         """`[rows, n, vocab]` for tokens `[rows, n]`; no more positions than the model has."""
+        return self._forward(tokens)
+
+    def rounded(self, tokens: Tensor, bits: int) -> Tensor:
+        """The same with keys and values rounded to so many bits, a scale for each token and head."""
+        steps = 2 ** (bits - 1) - 1
+
+        def keep(x: Tensor) -> Tensor:
+            scale = x.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30) / steps
+            return (x / scale).round() * scale
+
+        return self._forward(tokens, keep)
+
+    def _forward(self, tokens: Tensor, keep: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
         if isinstance(self.config, GPTConfig):
-            return gpt.forward(self.parameters, self.config, tokens)
-        return llama.forward(self.parameters, self.config, tokens)
+            return gpt.forward(self.parameters, self.config, tokens, keep=keep)
+        if isinstance(self.config, HybridConfig):
+            return hybrid.forward(self.parameters, self.config, tokens, keep=keep)
+        return llama.forward(self.parameters, self.config, tokens, keep=keep)
 
     def to(self, dtype: torch.dtype) -> PlainReference:
         return replace(self, parameters={name: weight.to(dtype) for name, weight in self.parameters.items()})
@@ -89,7 +105,10 @@ class PlainReference:
 
 @cache
 def reference(model: str) -> PlainReference:
-    """A reference on the shipped weights: `gpt`, `llama`, or `window`, the llama with a sliding window."""
+    """A reference: `gpt` or `llama` on the shipped weights, `window`, the llama with a sliding window, or `hybrid`."""
+    if model == "hybrid":
+        drawn = HybridConfig()
+        return PlainReference(model, drawn.vocab_size, drawn, drawn_weights(drawn))
     folder = "llama" if model == "window" else model
     config = read_config(WEIGHTS / folder)
     if model == "window":

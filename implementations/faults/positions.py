@@ -97,3 +97,68 @@ class RopeConvention(CachedLlama):
         even, odd = x[..., 0::2], x[..., 1::2]
         cos, sin = turn.cos(), turn.sin()
         return torch.stack([even * cos - odd * sin, odd * cos + even * sin], dim=-1).flatten(-2)
+
+
+@fault(
+    clause="batch.padding",
+    shows="in ragged rows: learned positions at once, rotary ones when a later call is ragged too",
+    diagnosis="all rows of a padded batch get one position vector",
+    reports=("transformers#43082", "unsloth#4078"),
+    scenario="ragged",
+)
+class PosSharedRows(Concat):
+    """All rows of a padded batch get one position vector, that of the slots."""
+
+    def positions(self, count: int) -> Tensor:
+        return self.slots(count)
+
+
+@fault(
+    clause="decode.incremental",
+    shows="in decode",
+    diagnosis="positions behind a prompt are off by its length",
+    reports=("tiny-llm#46",),
+)
+class PosCountsPromptTwice(Concat):
+    """Every decode step is off by the prompt's length."""
+
+    def positions(self, count: int) -> Tensor:
+        if not self.length:
+            self.prompt = count
+        return super().positions(count) + (self.prompt if self.length else 0)
+
+
+@fault(
+    clause="decode.incremental",
+    shows="from the second call on",
+    diagnosis="keys are turned by their positions at every read, the query by its place in the call",
+    reports=("rotary-embedding-torch#11",),
+    models=("llama", "window", "noisy"),
+)
+class RopeOnReadByLength(Concat):
+    """Keys are stored unrotated and turned by 0 … L-1 at every read, the query by its place in the call."""
+
+    rotates_when_read = True
+
+    def positions(self, count: int) -> Tensor:
+        return torch.arange(count)
+
+
+@fault(
+    clause="branch.crop",
+    shows="in the append after a crop",
+    diagnosis="a crop does not roll the position counter back",
+    models=("gpt", "llama", "window", "noisy"),
+    scenario="crop",
+)
+class PosNotCropped(Concat):
+    """A crop rolls keys and values back and leaves the positions where they were."""
+
+    ahead = 0
+
+    def crop(self, length: int) -> None:
+        self.ahead += self.length - length
+        super().crop(length)
+
+    def positions(self, count: int) -> Tensor:
+        return super().positions(count) + self.ahead

@@ -1,0 +1,193 @@
+"""Noisy arithmetic and lossy stores: an error is judged by its ratio to the noise at the same positions.
+
+Under a maximum, a position off by one hides in quantised noise: both move logits by as much. Pooled over many positions
+the root mean squares differ. The noise is never read from a run that reads a cache, for a bug that both share would
+certify itself: it is the implementation's own single call on a fresh cache against the reference, or, for a store that
+keeps fewer bits, the reference with keys and values rounded to as many.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import AdapterError
+from .program import Append, Program, Row
+from .runner import Step, execute
+from .tolerance import Ratio
+from .trial import Judged, Subject, Trial, Verdict, longest_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Sums over positions: squared errors and KL divergences from the reference, of what is judged and of the noise."""
+
+    error: float = 0.0
+    noise: float = 0.0
+    divergence: float = 0.0
+    noise_divergence: float = 0.0
+    positions: int = 0
+
+    def __add__(self, other: Pool) -> Pool:
+        return Pool(
+            self.error + other.error,
+            self.noise + other.noise,
+            self.divergence + other.divergence,
+            self.noise_divergence + other.noise_divergence,
+            self.positions + other.positions,
+        )
+
+    @property
+    def ratio(self) -> float:
+        """The larger of the ratios of root mean squares and of root mean KL divergences; NaN counts as infinite."""
+        pairs = ((self.error, self.noise), (self.divergence, self.noise_divergence))
+        found = [math.sqrt(above / below) if below > 0 else (math.inf if above > 0 else 1.0) for above, below in pairs]
+        return max((ratio if ratio == ratio else math.inf for ratio in found), default=math.inf)
+
+
+class Noise:
+    """The noise of an implementation on a row, position by position, remembered by tokens."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.implementation, self.oracle = subject.implementation, subject.oracle
+        self._rows: dict[Row, tuple[Tensor, Tensor]] = {}
+
+    def of(self, tokens: Row) -> tuple[Tensor, Tensor]:
+        """Squared error and KL divergence of the noise at each position of a row."""
+        if tokens not in self._rows:
+            if len(self._rows) > 2000:
+                self._rows.clear()
+            expected = self.oracle.row(tokens, len(tokens))
+            self._rows[tokens] = squares(self.logits(tokens), expected)
+        return self._rows[tokens]
+
+    def logits(self, tokens: Row) -> Tensor:
+        """Logits `[n, vocab]` that carry the noise and have read no cache."""
+        if self.implementation.lossy is not None:
+            return self.oracle.rounded(tokens, self.implementation.lossy)
+        return single_call(self.implementation, tokens)
+
+
+def single_call(implementation: object, tokens: Row) -> Tensor:
+    """All positions of one call on a fresh cache; one that gives the last position only is called once a prefix."""
+    import torch
+
+    from .implementation import Implementation
+
+    assert isinstance(implementation, Implementation)
+    if implementation.max_append is not None and implementation.max_append < len(tokens):
+        raise AdapterError("its noise cannot be measured: it takes fewer tokens in a call than the program has")
+
+    def call(length: int) -> Tensor:
+        cache = implementation.new_cache(1)
+        try:
+            return implementation.append(cache, torch.tensor([tokens[:length]]))[0]
+        finally:
+            implementation.drop(cache)
+
+    found = call(len(tokens))
+    if found.shape[0] == len(tokens):
+        return found
+    return torch.cat([*(call(length) for length in range(1, len(tokens))), found])
+
+
+def squares(got: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared error summed over the vocabulary, and KL divergence from the expected, at each position `[n]`."""
+    got, expected = got.double(), expected.double()
+    log_due, log_got = expected.log_softmax(-1), got.log_softmax(-1)
+    divergence = (log_due.exp() * (log_due - log_got)).sum(-1).clamp(min=0)
+    return (got - expected).square().sum(-1), divergence
+
+
+def ratio_match(program: Program, subject: Subject, judged: Judged, tolerance: Ratio) -> Trial:
+    """Run a program and pool its judged positions. One program alone fails only where the ratio leaves no doubt."""
+    subject.oracle.prepare(longest_rows(program))
+    steps = list(execute(program, subject.implementation, subject.oracle, keep=True))
+    chosen = [step for step in steps if step.comparison and judged.includes(step)]
+    if judged is not Judged.FRESH:
+        chosen = _after_what_it_is_about(program, chosen)
+    pool, worst = Pool(), (0.0, steps[-1], 0)
+    for step in chosen:
+        for place, part in enumerate(_positions(step, program, subject)):
+            pool += part
+            worst = max(worst, (part.ratio, step, step.first + place), key=lambda entry: entry[0])
+    broken = steps[-1] if steps and steps[-1].divergence else None
+    curve = tuple(
+        (step.first + at, gap) for step in chosen if step.comparison for at, gap in enumerate(step.comparison.differences)
+    )
+    trial = Trial(
+        program,
+        Verdict.PASSED,
+        difference=max((gap for _, gap in curve), default=0.0),
+        flips=sum(step.comparison.flips for step in chosen if step.comparison),
+        positions=pool.positions,
+        differences=curve,
+        pool=pool,
+    )
+    return _verdict(trial, broken, worst, tolerance)
+
+
+def _verdict(trial: Trial, broken: Step | None, worst: tuple[float, Step, int], tolerance: Ratio) -> Trial:
+    from dataclasses import replace
+
+    from .runner import Divergence
+
+    if broken is not None:
+        return replace(
+            trial,
+            verdict=Verdict.FAILED,
+            detail=broken.detail,
+            divergence=broken.divergence,
+            step=broken.index,
+            token=broken.first if broken.comparison else broken.past,
+            op=broken.op.kind,
+        )
+    assert trial.pool is not None
+    if not trial.pool.positions:
+        if any(isinstance(op, Append) and not op.refused for op in trial.program.ops):
+            return replace(trial, verdict=Verdict.INCONCLUSIVE, detail="nothing was compared")
+        return trial
+    ratio = trial.pool.ratio
+    if ratio > tolerance.program_fails:
+        _, step, token = worst
+        detail = f"error {ratio:.3g} × the noise over {trial.pool.positions} positions, allowed {tolerance.passes:g} ×"
+        return replace(
+            trial,
+            verdict=Verdict.FAILED,
+            detail=detail,
+            divergence=Divergence.LOGITS,
+            step=step.index,
+            token=token,
+            op=step.op.kind,
+        )
+    return trial
+
+
+def _after_what_it_is_about(program: Program, steps: list[Step]) -> list[Step]:
+    """Only steps that read a cache, and only those behind the first op that is no append, lest honest ones dilute."""
+    first = next((index for index, op in enumerate(program.ops) if not isinstance(op, Append)), None)
+    if first is None:
+        return [step for step in steps if not step.fresh] or steps
+    return [step for step in steps if step.index > first]
+
+
+def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
+    """A pool for each new position of a step, over its rows."""
+    from .history import histories
+
+    assert isinstance(step.op, Append)
+    assert step.logits is not None
+    rows = histories(program)[step.index + 1].caches[step.op.cache]
+    count, pools = step.logits.shape[1], [Pool()] * step.logits.shape[1]
+    for index, (row, new) in enumerate(zip(rows, step.op.rows, strict=True)):
+        taken = min(len(new), count)
+        start = count - taken if subject.implementation.ragged == "left" or count == 1 else 0
+        error, divergence = squares(step.logits[index, start : start + taken], subject.oracle.row(row, taken))
+        noise, noise_divergence = (part[-taken:] for part in subject.noise.of(row))
+        for at in range(taken):
+            pools[start + at] += Pool(error[at].item(), noise[at].item(), divergence[at].item(), noise_divergence[at].item(), 1)
+    return pools

@@ -1,0 +1,189 @@
+"""One process of a worker: started from a server that has torch imported, listened to with a time limit, ended for good."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import re
+import select
+import signal
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from multiprocessing.util import Finalize
+from types import ModuleType
+
+from . import host
+from .errors import Died, TimeLimit
+from .runner import error_text
+from .watchdog import culprit
+
+START = 120.0
+"""Seconds that building an implementation may take at least."""
+LAST_WORDS = 16384
+"""Bytes that are remembered of what a worker writes."""
+SHOWN_LINES, SHOWN = 3, 300
+"""Lines, and characters, of it that are shown."""
+FLOOD = 64
+"""Reads in a row, of 64 KiB, after which more to come is a flood."""
+PRELOADED = ("harness", "reference", "implementations")
+"""Folders of this package whose modules are imported before anything is forked, where they are loaded here."""
+
+
+class Child:
+    """One process, its pipe, and the end of what it has written."""
+
+    def __init__(self, recipe: bytes, limit: float | None) -> None:
+        context = multiprocessing.get_context("forkserver")
+        multiprocessing.set_forkserver_preload(_preloaded())
+        self.limit = limit
+        self.pipe, theirs = context.Pipe()
+        self.output, their_output = context.Pipe(duplex=False)
+        start = None if limit is None else max(START, limit)
+        about = (theirs, their_output, recipe, host.Surroundings(), start)
+        self.process = context.Process(target=host.serve, args=about, name="kvconform worker", daemon=True)
+        try:
+            with _without_main():
+                self.process.start()
+        except (OSError, EOFError) as error:
+            raise Died(f"no worker process could be started: {error_text(error)}") from None
+        finally:
+            theirs.close()
+            their_output.close()
+        assert self.process.pid
+        self.pid = self.process.pid
+        self.written = b""
+        self.ready = select.poll()
+        for end in (self.pipe.fileno(), self.output.fileno(), self.process.sentinel):
+            self.ready.register(end, select.POLLIN)
+        _running.add(self)
+        try:
+            self.greeting = pickle.loads(self.receive(start, " while it was built"))
+        except BaseException:
+            self.end()
+            raise
+
+    def exchange(self, request: bytes, seconds: float | None, doing: str) -> bytes:
+        with suppress(ConnectionError):  # that it is gone shows when it should answer
+            self.pipe.send_bytes(request)
+        return self.receive(seconds, doing)
+
+    def receive(self, seconds: float | None, doing: str) -> bytes:
+        """The next message. Reads what the process writes meanwhile, so that a flood stops nothing."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            ready = {end for end, _ in self.ready.poll(None if left is None else left * 1000)}
+            if self.pipe.fileno() in ready:
+                try:
+                    return self.pipe.recv_bytes()
+                except (EOFError, OSError):
+                    raise Died(self._epitaph(doing)) from None
+            if self.process.sentinel in ready:
+                raise Died(self._epitaph(doing))
+            if ready:
+                self.read_output(1)
+            if left == 0:
+                what = f"no answer within the time limit of {self.limit:g} s"
+                raise TimeLimit(f"{what}{self._where_it_is() or doing}{self._said()}")
+
+    def read_output(self, times: int) -> None:
+        """Take in what was written, so often at most: what floods has no end."""
+        for _ in range(times):
+            if self.output.closed or not self.output.poll():
+                return
+            read = os.read(self.output.fileno(), 65536)
+            self.written = (self.written + read)[-LAST_WORDS:]
+            if not read:
+                self.ready.unregister(self.output.fileno())
+                self.output.close()
+
+    def forget_output(self) -> None:
+        """What is shown at the end of a program is of that program."""
+        self.read_output(FLOOD)
+        self.written = b""
+
+    def end(self) -> None:
+        """Kill the process and all that it has started."""
+        if self not in _running:
+            return
+        _running.discard(self)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.join(10)
+        with suppress(ValueError):  # one that not even the kernel can end
+            self.process.close()
+        self.pipe.close()
+        self.output.close()
+
+    def _epitaph(self, doing: str) -> str:
+        self.process.join(5)
+        code = self.process.exitcode
+        self.read_output(FLOOD)
+        how = "closed its pipe" if code is None else f"ended with exit code {code}"
+        if code is not None and code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        return f"its process {how}{_where(self.written) or doing}{self._said()}"
+
+    def _where_it_is(self) -> str:
+        """Let it write its stack, which needs no Python to run in it."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, host.ASK_WHERE)
+        deadline = time.monotonic() + 0.5
+        while not (where := _where(self.written)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+            self.read_output(FLOOD)
+        return where
+
+    def _said(self) -> str:
+        text = STACK.split(self.written.decode(errors="replace"))[0]
+        lines = [line.strip() for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
+        return f"; the end of its output: {' | '.join(lines)[-SHOWN:]}" if lines else ""
+
+
+_running: set[Child] = set()
+
+
+def end_all() -> None:
+    """End every worker."""
+    for child in list(_running):
+        child.end()
+
+
+# Before multiprocessing asks them to end, and waits for one that does not listen.
+Finalize(None, end_all, exitpriority=100)
+
+
+STACK = re.compile(
+    r"^(?:Fatal Python error: .*|Stack|Current thread .*|Thread .*)\(most recent call first\):$|^Fatal Python error: ", re.M
+)
+"""Where faulthandler begins to write."""
+FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.M)
+
+
+def _where(written: bytes) -> str:
+    """The place in the user's code that the last stack in a text shows."""
+    stack = STACK.split(written.decode(errors="replace"))
+    return culprit((path, int(line), name) for path, line, name in FRAME.findall(stack[-1])) if len(stack) > 1 else ""
+
+
+def _preloaded() -> list[str]:
+    """What the server imports before it forks: torch, the harness, and what else of models is loaded here."""
+    ours = __name__.rpartition(".harness.")[0]
+    models = tuple(f"{ours}.{folder}." for folder in PRELOADED)
+    return [host.__name__, *(name for name in sys.modules if name == "transformers" or name.startswith(models))]
+
+
+@contextmanager
+def _without_main() -> Generator[None]:
+    """Keep a starting process from importing the script that runs here: without a guard it would start all over."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
