@@ -26,7 +26,7 @@ def pairs(scope: Scope) -> Iterable[Program]:
     """Every op directly behind every other, on two rows where there can be two, and two appends behind them."""
     rows = 1 if scope.max_rows == 1 or "select" not in scope.capabilities else 2
     one, other = (_append(scope, name, rows, 6, seed) for name, seed in (("a", 100), ("z", 200)))
-    able = [kind for op, kind in NEEDS.items() if kind in scope.capabilities]
+    able = [kind for kind in NEEDS.values() if kind in scope.capabilities]
     for first in able:
         for second in able:
             history = _after(History(), [one, other])
@@ -39,8 +39,6 @@ def pairs(scope: Scope) -> Iterable[Program]:
                 history = history.after(op)
             else:
                 for name in sorted(history.caches):
-                    if not any(history.caches[name]) and kind == "join":
-                        continue
                     held = len(history.caches[name])
                     ops += [_append(scope, name, held, 3, 300), _append(scope, name, held, 1, 400)]
                 program = Program(tuple(ops))

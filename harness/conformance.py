@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from .clause import Clause
 from .errors import KvconformError
@@ -11,8 +13,30 @@ from .implementation import Implementation
 from .judging import Profile, judge_clauses
 from .oracle import Oracle
 from .results import Case
+from .runner import error_text
 from .target import Resolved
-from .trial import HALF, Subject
+from .trial import HALF, Subject, Verdict
+from .watchdog import TIME_LIMIT, Guard, Watchdog
+
+
+@dataclass(frozen=True)
+class Guarding:
+    """How a program that hangs or kills its process is kept from ending the run. `limit`: seconds that one may take
+    (None: any). With a `recipe` (see `worker`) the implementation is built and run in a worker, else in this process."""
+
+    limit: float | None = TIME_LIMIT
+    recipe: Callable[[], Any] | None = None
+
+    def guarded(self, implementation: Implementation, name: str) -> tuple[Implementation, Guard]:
+        """The implementation in a precision, and what runs its programs."""
+        put = _precision(implementation, name)
+        if self.recipe is None:
+            guard = Watchdog(self.limit)
+            return guard.run(put, implementation), guard
+        from .worker import Isolated, Recipe, Worker
+
+        worker = Worker(Recipe(self.recipe, "" if name == _own(implementation) else name), self.limit)
+        return Isolated(worker), worker
 
 
 def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject]:
@@ -20,28 +44,44 @@ def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject
 
     Raises `KvconformError` for a precision that it cannot be put in.
     """
+    for name in precisions(resolved, dtypes):
+        yield subject(resolved, name)
+
+
+def precisions(resolved: Resolved, dtypes: Sequence[str] = ()) -> Sequence[str]:
+    """The precisions that are asked for, or those by default."""
+    own = _own(resolved.implementation)
+    return dtypes or list(dict.fromkeys(["float64", own] if "to" in resolved.implementation.capabilities else [own]))
+
+
+def subject(resolved: Resolved, name: str, guarding: Guarding | None = None) -> Subject:
+    """The implementation in one precision."""
     import torch
 
-    own = str(resolved.implementation.dtype).removeprefix("torch.")
-    able = "to" in resolved.implementation.capabilities
-    for name in dtypes or dict.fromkeys(["float64", own] if able else [own]):
-        dtype: torch.dtype = getattr(torch, name)
-        # Half precision is judged against the same weights in float64, by ratio.
-        oracle = Oracle(resolved.reference.to(dtype), torch.float64) if name in HALF else Oracle(resolved.reference, dtype)
-        yield Subject(_in_precision(resolved.implementation, name, own, able), oracle)
+    dtype: torch.dtype = getattr(torch, name)
+    implementation, guard = (guarding or Guarding()).guarded(resolved.implementation, name)
+    # Half precision is judged against the same weights in float64, by ratio.
+    oracle = Oracle(resolved.reference.to(dtype), torch.float64) if name in HALF else Oracle(resolved.reference, dtype)
+    return Subject(implementation, oracle, guard)
 
 
-def _in_precision(implementation: Implementation, name: str, own: str, able: bool) -> Implementation:
+def _own(implementation: Implementation) -> str:
+    return str(implementation.dtype).removeprefix("torch.")
+
+
+def _precision(implementation: Implementation, name: str) -> Callable[[], Implementation]:
+    """What puts an implementation in a precision. Raises `KvconformError` where it has only another."""
     import torch
 
+    own = _own(implementation)
     if name == own:
-        return implementation
-    if not able:
+        return lambda: implementation
+    if "to" not in implementation.capabilities:
         raise KvconformError(
             f"{implementation.name or type(implementation).__name__} computes in {own} and has no to(dtype): "
             f"leave --dtype {name} out, or define to"
         )
-    return implementation.to(getattr(torch, name))
+    return lambda: implementation.to(getattr(torch, name))
 
 
 def conform(
@@ -51,15 +91,27 @@ def conform(
     profile: Profile,
     dtypes: Sequence[str] = (),
     began: Callable[[str], None] | None = None,
+    guarding: Guarding | None = None,
 ) -> Iterator[Case]:
-    """Ask every clause in every precision."""
-    for subject in subjects(resolved, dtypes):
+    """Ask every clause in every precision; one that the implementation cannot even be put in is errored throughout."""
+    for name in precisions(resolved, dtypes):
 
-        def told(clause: Clause, name: str = subject.dtype_name) -> None:
+        def told(clause: Clause, name: str = name) -> None:
             if began:
                 began(f"{clause.id} in {name}")
 
-        yield from judge_clauses(clauses, subject, target, profile, told)
+        try:
+            asked = subject(resolved, name, guarding)
+        except KvconformError:
+            raise
+        except Exception as error:
+            reason = f"it cannot be put in {name}: {error_text(error)}"
+            yield from (Case(target, clause.id, name, Verdict.ERRORED, reason) for clause in clauses)
+            continue
+        try:
+            yield from judge_clauses(clauses, asked, target, profile, told)
+        finally:
+            asked.guard.close()
 
 
 def chosen(clauses: Sequence[Clause], pattern: str) -> list[Clause]:

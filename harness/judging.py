@@ -7,17 +7,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from . import coverage, saved
 from .clause import Clause
+from .errors import KvconformError
 from .generate import programs
 from .noise import Pool
 from .program import Program
 from .results import Case, finding_of
+from .runner import error_text
+from .saved import Saved
 from .shrink import shrink
 from .tolerance import Ratio
 from .trial import Subject, Trial, Verdict, attempt
+from .watchdog import Guard
 
 AFTER_FAILURE = 10
 """Generated programs that are still run once one has failed, to see whether there is a second finding."""
+
+PATIENCE = 5
+"""Programs in a row that may be lost, and programs of one clause that may reach the time limit, before it is given up."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,8 @@ class Profile:
     shrink: bool = True
     stop_at_failure: bool = False
     deadline: float | None = None
+    saved: tuple[Saved, ...] = ()
+    """Programs that failed before; they are run first."""
 
     @property
     def expired(self) -> bool:
@@ -61,19 +71,48 @@ def judge_clauses(
 
 
 def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile) -> Case:
-    """Ask one clause: its fixed programs, then generated ones, then the shrinking of what failed."""
+    """Ask one clause. Where not even its programs can be made, for what the implementation says of itself raises, it is
+    errored and the run goes on."""
+    try:
+        return _judged(clause, subject, target, profile)
+    except KvconformError:
+        raise
+    except Exception as error:
+        return Case(target, clause.id, subject.dtype_name, Verdict.ERRORED, f"the harness or the adapter: {error_text(error)}")
+
+
+class _Patience:
+    """Says when a clause has lost so many programs that waiting for more tells nothing."""
+
+    def __init__(self, guard: Guard) -> None:
+        self.guard = guard
+        self.hangs = guard.hangs
+
+    @property
+    def over(self) -> bool:
+        return self.guard.streak >= PATIENCE or self.guard.hangs - self.hangs >= PATIENCE
+
+
+def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> Case:
+    """Its fixed programs, then generated ones, then the shrinking of what failed."""
     started = time.monotonic()
     scope = subject.scope
     if reason := scope.missing(clause.needs):
         return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
-    trials = list(_trials(clause, subject, profile))
+    again = saved.programs(profile.saved, target, clause.id, subject.dtype_name)
+    if not profile.examples and not again and next(iter(clause.fixed(scope)), None) is None:
+        reason = "it is asked by generated programs only, and none were wanted"
+        return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
+    patience = _Patience(subject.guard)
+    trials = list(_trials(clause, subject, profile, patience, again))
+    given_up = patience.over
     failures: dict[object, list[Trial]] = {}
     for trial in trials:
         if trial.verdict is Verdict.FAILED:
             failures.setdefault(trial.identity, []).append(trial)
     findings = tuple(
         finding_of(
-            _smallest(clause, subject, alike[0]) if profile.shrink else alike[0],
+            _smallest(clause, subject, alike[0], patience) if profile.shrink else alike[0],
             target,
             clause.id,
             subject.dtype_name,
@@ -84,6 +123,8 @@ def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile
     )
     worst = max(trials, key=lambda trial: trial.difference, default=None)
     verdict, reason = _verdict(trials)
+    if given_up and verdict is Verdict.ERRORED:
+        reason = f"given up after {len(trials)} programs: {reason}"
     pool = sum((trial.pool for trial in trials if trial.pool is not None), Pool())
     if pool.positions and verdict is Verdict.PASSED:
         verdict, reason = _pooled(pool)
@@ -104,7 +145,14 @@ def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile
         seconds=time.monotonic() - started,
         examples_to_failure=first,
         findings=findings,
+        replayed=tuple((str(trial.program), REPLAYED.get(trial.verdict, "ERROR")) for trial in trials[: len(again)]),
+        pairs=dict(coverage.pairs(trial.program for trial in trials)),
+        relations=dict(coverage.relations((trial.program for trial in trials), scope)),
     )
+
+
+REPLAYED = {Verdict.PASSED: "FIXED", Verdict.FAILED: "FAILED"}
+"""What has become of a program that failed before."""
 
 
 def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
@@ -139,12 +187,14 @@ def _pooled(pool: Pool) -> tuple[Verdict, str]:
     return Verdict.INCONCLUSIVE, f"{told}: above {passes:g} ×, below {fails:g} ×"
 
 
-def _trials(clause: Clause, subject: Subject, profile: Profile) -> Iterator[Trial]:
-    """Fixed programs first. Ends early at a failure where only the first counts, and at the deadline."""
-    for program in clause.fixed(subject.scope):
+def _trials(
+    clause: Clause, subject: Subject, profile: Profile, patience: _Patience, again: Sequence[Program]
+) -> Iterator[Trial]:
+    """What failed before, then fixed programs, then generated ones. Ends early at a failure where only the first counts, at the deadline, and out of patience."""
+    for program in (*again, *clause.fixed(subject.scope)):
         trial = attempt(clause.check, program, subject, clause.judged)
         yield trial
-        if profile.expired or (trial.verdict is Verdict.FAILED and profile.stop_at_failure):
+        if profile.expired or patience.over or (trial.verdict is Verdict.FAILED and profile.stop_at_failure):
             return
     if clause.mix is None or not profile.examples:
         return
@@ -157,7 +207,7 @@ def _trials(clause: Clause, subject: Subject, profile: Profile) -> Iterator[Tria
         if trial.verdict is Verdict.FAILED:
             failed_at.append(len(ran))
         late = bool(failed_at) and len(ran) - failed_at[0] >= AFTER_FAILURE
-        return profile.expired or late or (bool(failed_at) and profile.stop_at_failure)
+        return profile.expired or patience.over or late or (bool(failed_at) and profile.stop_at_failure)
 
     draw_until(enough, clause, subject, profile)
     yield from ran
@@ -187,7 +237,7 @@ def draw_until(enough: Callable[[Program], bool], clause: Clause, subject: Subje
         return
 
 
-def _smallest(clause: Clause, subject: Subject, trial: Trial) -> Trial:
+def _smallest(clause: Clause, subject: Subject, trial: Trial, patience: _Patience) -> Trial:
     """The trial of the shrunk program. One that does not fail again as it did is reported as it was, and said so."""
 
     def again(program: Program) -> Trial:
@@ -195,5 +245,8 @@ def _smallest(clause: Clause, subject: Subject, trial: Trial) -> Trial:
 
     if again(trial.program).identity != trial.identity:
         return replace(trial, detail=f"{trial.detail} (it did not fail again when repeated: it is not deterministic)")
-    smallest = shrink(trial.program, lambda program: again(program).identity == trial.identity, subject.scope)
-    return again(smallest)
+
+    def same(program: Program) -> bool:
+        return not patience.over and again(program).identity == trial.identity
+
+    return again(shrink(trial.program, same, subject.scope))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
-from . import registry
+from . import registry, saved
 from .conformance import chosen, subjects
+from .errors import ProgramError
 from .history import histories
 from .program import Append, Op, Program, print_op
 from .runner import Step, execute
@@ -20,7 +22,7 @@ WIDEST_OP = 48
 
 def replayed(target: str, text: str, clause: str = "", dtypes: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
     """For each precision a table of the steps with the verdict below, and the exit code that it stands for."""
-    program = Program.parse(text)
+    program = saved_program(text) or Program.parse(text)
     histories(program)
     check, judged = logits_match, Judged.ALL
     if clause:
@@ -39,6 +41,16 @@ def replayed(target: str, text: str, clause: str = "", dtypes: Sequence[str] = (
         where = f" at op {trial.step}, token {trial.token}" if trial.verdict is Verdict.FAILED else ""
         last = f"{target} in {subject.dtype_name}: {trial.verdict}{where}: {largest}{sizes}"
         yield f"{shown}\n\n{last}", {Verdict.PASSED: 0, Verdict.FAILED: 1}.get(trial.verdict, 2)
+
+
+def saved_program(text: str) -> Program | None:
+    """The kept failure of this id, where `text` is one. Raises `ProgramError` where there is none of it."""
+    if not re.fullmatch(r"[0-9a-f]{10}", text):
+        return None
+    found = [one for one in saved.load() if one.id == text]
+    if not found:
+        raise ProgramError(f"no kept failure has the id {text}; `kvconform check` keeps them in {saved.FOLDER}")
+    return Program.parse(found[0].program)
 
 
 def _steps(program: Program, subject: Subject, judged: Judged) -> Iterator[Step]:

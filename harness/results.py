@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from shlex import quote
 
 from .trial import Trial, Verdict
@@ -65,6 +65,11 @@ class Case:
     seconds: float = 0.0
     examples_to_failure: int | None = None
     findings: tuple[Finding, ...] = ()
+    replayed: tuple[tuple[str, str], ...] = ()
+    """Programs that failed before, with FIXED, FAILED or ERROR."""
+    pairs: Mapping[str, int] = field(default_factory=dict[str, int])
+    relations: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What was covered: ops that followed each other, and lengths relative to landmarks."""
 
     @property
     def id(self) -> str:

@@ -247,12 +247,19 @@ class Concat:
         longest = max(self.length, other.length)
         mine, theirs = self.aligned(longest), other.aligned(longest)
         padding = torch.cat([cache.padding_of(longest) for cache in (self, other)])
-        states = {layer: torch.cat([state, other.states[layer]]) for layer, state in self.states.items()}
+        layers = {**self.states, **other.states}
+        states = {
+            layer: torch.cat([self.state_like(layer, form), other.state_like(layer, form)]) for layer, form in layers.items()
+        }
         self.rows += other.rows
         self.length = longest
         self.padding = padding if bool(padding.any()) else None
         self.states = states
         self.fill([(torch.cat([k, j]), torch.cat([v, w])) for (k, v), (j, w) in zip(mine, theirs, strict=True)])
+
+    def state_like(self, layer: int, state: Tensor) -> Tensor:
+        """A layer's state, or the empty one, of the form of `state`, where nothing has been fed yet."""
+        return self.states.get(layer, state.new_zeros(self.rows, *state.shape[1:]))
 
     def aligned(self, length: int) -> Contents:
         """The contents behind so much padding that they are `length` slots long."""

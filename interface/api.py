@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..harness import registry
-from ..harness.conformance import chosen, conform
+from ..harness.conformance import Guarding, chosen, conform
 from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
 from ..harness.judging import PROFILES, Profile
 from ..harness.oracle import Reference
 from ..harness.run import Run, header
 from ..harness.target import Resolved
+from ..harness.watchdog import TIME_LIMIT
 
 
 def profile_named(name: str, **changes: Any) -> Profile:
@@ -37,13 +38,24 @@ def run_check(
     profile: Profile,
     dtypes: Sequence[str],
     began: Callable[[str], None] | None = None,
+    guarding: Guarding | None = None,
 ) -> Run:
     """Judge one target."""
     started = time.monotonic()
     asked = chosen(registry.clauses(), pattern)
-    cases = tuple(conform(target, resolved, asked, profile, dtypes, began))
+    cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding))
     about = header(f"check {target}", [target], profile.name, profile.seed)
     return Run(about, cases, seconds=time.monotonic() - started)
+
+
+def guarding_of(target: str | Implementation, time_limit: float | None, isolate: bool) -> Guarding:
+    """How a target is run. A limit of 0 or None is none. Raises `KvconformError` for an object that no worker can have."""
+    limit = time_limit or None
+    if not isolate:
+        return Guarding(limit)
+    from ..harness.worker import FromPickle, FromTarget
+
+    return Guarding(limit, FromTarget(target) if isinstance(target, str) else FromPickle.of(target))
 
 
 def check(
@@ -55,10 +67,14 @@ def check(
     dtypes: Sequence[str] = (),
     seed: int = 0,
     quiet: bool = False,
+    time_limit: float | None = TIME_LIMIT,
+    isolate: bool = False,
 ) -> Run:
     """Judge a target string or an implementation of your own; print the verdict unless `quiet`, and give the run.
 
-    `reference` is the plain forward pass to judge by; a target string brings its own.
+    `reference` is the plain forward pass to judge by; a target string brings its own. A program that takes longer than
+    `time_limit` seconds (None: any) is errored, and the run goes on. With `isolate` the implementation, or a pickled copy
+    of it, runs in a process of its own, so that it goes on after a crash too.
     """
     from ..reports.terminal import check_report
 
@@ -69,7 +85,8 @@ def check(
     else:
         name = target.name or type(target).__name__
         resolved = Resolved(target, reference)
-    run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes)
+    guarding = guarding_of(target, time_limit, isolate)
+    run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes, None, guarding)
     if not quiet:
         print(check_report(run, sentences()))
     return run

@@ -84,23 +84,31 @@ def check(
     budget: options.Budget = "",
     seed: options.Seed = 0,
     dtypes: options.Dtypes = "",
+    time_limit: options.TimeLimit = 60.0,
+    isolate: options.Isolate = None,
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: options.Out = None,
 ) -> None:
     """Ask the contract of one implementation. Exit code 0: it holds; 1: it does not; 2: it cannot be told."""
-    from ..harness import registry
+    from dataclasses import replace
+
+    from ..harness import registry, saved
     from ..harness.conformance import chosen
     from ..harness.results import exit_code
     from ..reports.terminal import check_report
-    from .api import run_check, sentences
+    from .api import guarding_of, run_check, sentences
     from .progress import progress
 
-    names, profile = options.dtype_names(dtypes), _profile(profile_name, max_examples, budget, seed)
+    kept = tuple(saved.load())
+    names, profile = options.dtype_names(dtypes), replace(_profile(profile_name, max_examples, budget, seed), saved=kept)
     total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
+    apart = not target.startswith("builtin:") if isolate is None else isolate
+    guarding = guarding_of(target, time_limit, apart)
     resolved = registry.resolve(target)
     with progress(f"check {target}", total) as began:
-        run = run_check(target, resolved, pattern, profile, names, began)
+        run = run_check(target, resolved, pattern, profile, names, began, guarding)
+    saved.keep(kept, run.cases)
     _show(run, check_report(run, sentences(), only_failures), as_json, out)
     raise typer.Exit(exit_code(run.cases))
 

@@ -16,12 +16,30 @@ Examples = Annotated[int | None, typer.Option("--max-examples", min=0, help="Gen
 Budget = Annotated[str, typer.Option("--budget", help="Stop asking after this time: 90s, 5m, 1h.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated programs; the same seed draws the same ones.")]
 Dtypes = Annotated[str, typer.Option("--dtype", help="Precisions to judge in, comma-separated, as float64,float32.")]
+TimeLimit = Annotated[float, typer.Option("--time-limit", min=0, help="Seconds that one program may take; 0 for any.")]
+Isolate = Annotated[
+    bool | None,
+    typer.Option("--isolate/--no-isolate", help="Run it in a process of its own, that may die; all but builtin:… without."),
+]
 OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only what did not pass.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for result.jsonl, report.md and report.html.")]
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-KNOWN = {"target", "clause", "profile", "max-examples", "budget", "seed", "dtype", "only-failures", "out", "reference"}
+KNOWN = {
+    "target",
+    "clause",
+    "profile",
+    "max-examples",
+    "budget",
+    "seed",
+    "dtype",
+    "only-failures",
+    "out",
+    "reference",
+    "time-limit",
+    "isolate",
+}
 
 
 def defaults(folder: Path | None = None) -> dict[str, Any]:

@@ -96,7 +96,8 @@ def _header(record: dict[str, Any]) -> Header:
 
 def _case(record: dict[str, Any]) -> Case:
     found = tuple(_finding(finding) for finding in record.pop("findings"))
-    return Case(**_typed(record), findings=found)
+    replayed = tuple((program, outcome) for program, outcome in record.pop("replayed"))
+    return Case(**_typed(record), findings=found, replayed=replayed)
 
 
 def _finding(record: dict[str, Any]) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import indent
 
+from ..harness.coverage import summary
 from ..harness.results import Case, Finding
 from ..harness.run import Run
 from ..harness.trial import Verdict
@@ -19,8 +20,35 @@ def check_report(run: Run, sentences: Mapping[str, str], only_failures: bool = F
     shown = [case for case in run.cases if not only_failures or case.verdict not in (Verdict.PASSED, Verdict.UNSUPPORTED)]
     if shown:
         parts.append(case_table(shown))
+    parts += replayed_lines(run)
+    if run.cases:
+        parts.append(covered(run))
     parts.append(last_line(run))
     return "\n\n".join(parts)
+
+
+def replayed_lines(run: Run) -> list[str]:
+    """What has become of programs that failed before."""
+    told = [
+        f"{outcome:<6} {case.clause} ({case.dtype}): {short(program)}"
+        for case in run.cases
+        for program, outcome in case.replayed
+    ]
+    return ["Failed before:\n" + "\n".join(told)] if told else []
+
+
+def covered(run: Run) -> str:
+    """What the programs covered: ops that followed each other, and lengths around landmarks."""
+    pairs = {pair for case in run.cases for pair in case.pairs}
+    relations = {relation for case in run.cases for relation in case.relations}
+    landmarks = {relation.rpartition(" ")[2] for relation in relations}
+    return summary(pairs, relations, len(landmarks))
+
+
+def short(program: str) -> str:
+    if len(program) <= LONGEST_PROGRAM:
+        return program
+    return f"{program[:LONGEST_PROGRAM]} … ({len(program)} characters)"
 
 
 def by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -34,16 +62,13 @@ def by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
 def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str:
     """What was promised, what happened, and how to see it again."""
     finding = alike[0]
-    program = finding.program
-    if len(program) > LONGEST_PROGRAM:
-        program = f"{program[:LONGEST_PROGRAM]} … ({len(program)} characters)"
     also = sorted({other.clause for other in alike} - {finding.clause})
     lines = [
         f"FAILED {finding.clause} ({', '.join(dict.fromkeys(other.dtype for other in alike))})",
         f"  promised:  {sentences.get(finding.clause, '')}",
         f"  happened:  {finding.detail}",
         f"  where:     op {finding.step} ({finding.op}), token {finding.token}, size {figure(finding.difference)}",
-        f"  program:   {program}",
+        f"  program:   {short(finding.program)}",
     ]
     if finding.diagnosis:
         lines.append(f"  diagnosis: {finding.diagnosis}")

@@ -289,6 +289,14 @@ class Broken(Constant):
         return self.plain.logits(tokens) * float("nan")
 
 
+class WithoutFull(BuiltIn):
+    """It has no pass of its own that could be held against the reference."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        return super().capabilities - {"full"}
+
+
 UNSOUND = [
     (Constant, "reference.sensitive", INCONCLUSIVE),
     (Forgetful, "reference.sensitive", INCONCLUSIVE),
@@ -300,7 +308,7 @@ UNSOUND = [
 
 @pytest.mark.parametrize(("kind", "id", "verdict"), UNSOUND)
 def test_by_a_reference_that_does_not_hold_nobody_is_blamed(kind: type[Constant], id: str, verdict: Verdict) -> None:
-    subject = Subject(concat().implementation, Oracle(kind(), torch.float32))
+    subject = Subject(concat(WithoutFull).implementation, Oracle(kind(), torch.float32))
     cases = list(judge_clauses(registry.clauses(), subject, "py:mine", FEW))
     by_clause = {case.clause: case for case in cases}
     assert by_clause[id].verdict is verdict
@@ -367,6 +375,26 @@ def test_what_does_not_fail_again_is_shown_as_it_was_and_said_so() -> None:
     assert (finding.divergence, finding.occurrences) == ("logits", 1)
     assert finding.difference == pytest.approx(1.0, abs=1e-4)
     assert "it is not deterministic" in finding.detail
+
+
+class TwoBugs(BuiltIn):
+    """A prompt of one token raises; everything behind a prompt is wrong."""
+
+    def append(self, cache: Any, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        if not cache.length and tokens.shape[1] == 1:
+            raise RuntimeError("too short")
+        warm = cache.length > 0
+        return super().append(cache, tokens, lengths) + 1.0 * warm
+
+
+def test_shrinking_does_not_slide_from_one_bug_to_another() -> None:
+    text = "append a 5 9 3 7; append b 2; append a 8 4; append a 6"
+    asked = replace(DRAWN, fixed=lambda scope: [Program.parse(text.replace(" append b 2;", ""))], mix=None)
+    (finding,) = judge_clause(asked, concat(TwoBugs), "py:mine", FEW).findings
+    assert (finding.divergence, finding.program) == ("logits", "append a 1 2; append a 3")
+    asked = replace(asked, fixed=lambda scope: [Program.parse(text)])
+    (finding,) = judge_clause(asked, concat(TwoBugs), "py:mine", FEW).findings
+    assert (finding.divergence, finding.program) == ("raised", "append b 1")
 
 
 class Odd(Implementation):

@@ -68,6 +68,11 @@ def a_crop_to_three_or_more(program: Program) -> bool:
     return any(isinstance(op, Crop) and op.length >= 3 for op in program.ops)
 
 
+def a_crop_that_takes_nothing_away(program: Program) -> bool:
+    pairs = zip(program.ops, histories(program), strict=False)
+    return any(isinstance(op, Crop) and op.length == before.length(op.cache) > 0 for op, before in pairs)
+
+
 LONG = (
     "append a 4 8 15 16 23 42; append b 42 4; append a 31; fork a c; crop a 3; append a 41 59 26; append a 5; append c 53; "
     "reset b; append b 58 97 93 23; drop c; restore a; append b 84"
@@ -86,6 +91,11 @@ MINIMAL: dict[str, tuple[Shows, str, str]] = {
     "a row taken twice": (a_row_taken_twice, BATCH, "append a 1; select a 0 0"),
     "a call behind a refused one": (a_call_behind_a_refused_one, REFUSED, "append b!; append b 1"),
     "a crop to three": (a_crop_to_three_or_more, LONG, "append a 1 2 3; crop a 3"),
+    "a crop of nothing": (
+        a_crop_that_takes_nothing_away,
+        "append a 31 41 59; append a 26 53; append a 58; crop a 6; append a 97",
+        "append a 1; crop a 1",
+    ),
     "anything at all": (lambda program: True, LONG, "append b 1"),
 }
 
