@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .comparison import compare
 from .history import histories
-from .noise import single_call
+from .noise import noise_is_noise
 from .program import Append, Program, Row, print_op
 from .runner import Divergence, Step, execute
 from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
@@ -73,7 +73,7 @@ def full_agrees(program: Program, subject: Subject, judged: Judged) -> Trial:
     import torch
 
     if isinstance(subject.tolerance(Judged.ALL), Ratio):
-        return noise_is_noise(program, subject, judged)
+        return noise_is_noise(program, subject)
     steps: list[Step] = []
     for index, op in enumerate(program.ops):
         assert isinstance(op, Append)
@@ -84,33 +84,6 @@ def full_agrees(program: Program, subject: Subject, judged: Judged) -> Trial:
             steps[-1] = replace(steps[-1], divergence=Divergence.NOT_FINITE, detail="its full pass gives NaN or infinity")
             break
     return judge(program, steps, Rounding(), subject, Judged.ALL)
-
-
-QUIET = 0.2
-"""Part of the logits' standard deviation above which the error of a call that reads no cache is no noise."""
-
-
-def noise_is_noise(program: Program, subject: Subject, judged: Judged) -> Trial:
-    """A call that reads no cache is near the reference, and its first logits do not change with what follows."""
-    positions = 0
-    for index, op in enumerate(program.ops):
-        assert isinstance(op, Append)
-        row = op.rows[0]
-        expected, got = subject.oracle.row(row, len(row)), single_call(subject.implementation, row)
-        half = len(row) // 2
-        other = tuple(token % (subject.implementation.vocab_size - 1) + 1 for token in row[half:])
-        changed = single_call(subject.implementation, (*row[:half], *other))[:half]
-        error = (got - expected).square().mean().sqrt().item()
-        moved = (changed - got[:half]).square().mean().sqrt().item() if half else 0.0
-        step = Step(index, op, 0)
-        if not error <= QUIET * expected.std().item():
-            detail = f"a call without a past is off by {error:.3g} (RMS), the logits' deviation is {expected.std().item():.3g}"
-            return _failed(program, step, Divergence.LOGITS, detail, error)
-        if not moved <= 2 * error + 1e-12:
-            detail = f"the first logits of a call move by {moved:.3g} (RMS) with what follows, its noise is {error:.3g}"
-            return _failed(program, step, Divergence.LOGITS, detail, moved)
-        positions += len(row)
-    return Trial(program, Verdict.PASSED, positions=positions)
 
 
 def _full(subject: Subject, rows: tuple[Row, ...]) -> Tensor:

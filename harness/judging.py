@@ -190,7 +190,10 @@ def _pooled(pool: Pool) -> tuple[Verdict, str]:
 def _trials(
     clause: Clause, subject: Subject, profile: Profile, patience: _Patience, again: Sequence[Program]
 ) -> Iterator[Trial]:
-    """What failed before, then fixed programs, then generated ones. Ends early at a failure where only the first counts, at the deadline, and out of patience."""
+    """What failed before, then fixed programs, then generated ones.
+
+    Ends early at a failure where only the first counts, at the deadline, and out of patience.
+    """
     for program in (*again, *clause.fixed(subject.scope)):
         trial = attempt(clause.check, program, subject, clause.judged)
         yield trial

@@ -152,7 +152,9 @@ def judgement(found: Sequence[Mutant]) -> list[str]:
             by_fault.setdefault(mutant.fault, []).append(mutant)
     silent = (Outcome.EQUIVALENT, Outcome.PROVED, Outcome.NOT_APPLICABLE)
     for name, cells in by_fault.items():
-        if all(cell.outcome in silent for cell in cells) and any(c.outcome is not Outcome.NOT_APPLICABLE for c in cells):
+        ran = [cell for cell in cells if cell.outcome is not Outcome.NOT_APPLICABLE]
+        alone = len(ran) == 1 and ran[0].outcome is Outcome.PROVED  # one model on which it cannot show
+        if ran and not alone and all(cell.outcome in silent for cell in ran):
             wrong.append(f"{name} is equivalent on every model: it changes nothing, so it is no fault")
         for cell in cells:
             if cell.outcome is Outcome.EQUIVALENT and not all(c.outcome in silent for c in cells):

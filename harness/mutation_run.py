@@ -13,6 +13,7 @@ from .fault import Fault
 from .judging import Profile
 from .mutation import Base, judgement, mutants
 from .run import Run, header
+from .target import Resolved
 
 
 def chosen_faults(pattern: str) -> list[Fault]:
@@ -21,6 +22,11 @@ def chosen_faults(pattern: str) -> list[Fault]:
     if not found:
         raise KvconformError(f"no fault matches {pattern!r}; `kvconform list faults` shows them all")
     return found
+
+
+def _widest(resolved: Resolved) -> list[str]:
+    """float64 where the implementation can be put in it, since a fault cannot hide there; else its own precision."""
+    return ["float64"] if "to" in resolved.implementation.capabilities else []
 
 
 def run_mutation(
@@ -37,7 +43,7 @@ def run_mutation(
     bases = [
         Base(name, resolved.model or name, subject.implementation, subject.oracle)
         for name, resolved in loaded.items()
-        for subject in subjects(resolved, dtypes or ["float64"])
+        for subject in subjects(resolved, dtypes or _widest(resolved))
     ]
     found = tuple(mutants(bases, faults, registry.clauses(), profile, began))
     about = header(f"mutate {target}".strip(), targets, profile.name, profile.seed)

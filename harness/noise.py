@@ -9,12 +9,14 @@ keeps fewer bits, the reference with keys and values rounded to as many.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .errors import AdapterError
+from .history import histories
+from .implementation import Implementation
 from .program import Append, Program, Row
-from .runner import Step, execute
+from .runner import Divergence, Step, execute
 from .tolerance import Ratio
 from .trial import Judged, Subject, Trial, Verdict, longest_rows
 
@@ -72,13 +74,10 @@ class Noise:
         return single_call(self.implementation, tokens)
 
 
-def single_call(implementation: object, tokens: Row) -> Tensor:
+def single_call(implementation: Implementation, tokens: Row) -> Tensor:
     """All positions of one call on a fresh cache; one that gives the last position only is called once a prefix."""
     import torch
 
-    from .implementation import Implementation
-
-    assert isinstance(implementation, Implementation)
     if implementation.max_append is not None and implementation.max_append < len(tokens):
         raise AdapterError("its noise cannot be measured: it takes fewer tokens in a call than the program has")
 
@@ -106,6 +105,10 @@ def squares(got: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
 def ratio_match(program: Program, subject: Subject, judged: Judged, tolerance: Ratio) -> Trial:
     """Run a program and pool its judged positions. One program alone fails only where the ratio leaves no doubt."""
     subject.oracle.prepare(longest_rows(program))
+    if judged is Judged.FRESH and subject.implementation.lossy is None:
+        wrong = noise_is_noise(program, subject)
+        if wrong.verdict is not Verdict.PASSED:
+            return wrong
     steps = list(execute(program, subject.implementation, subject.oracle, keep=True))
     chosen = [step for step in steps if step.comparison and judged.includes(step)]
     if judged is not Judged.FRESH:
@@ -132,10 +135,6 @@ def ratio_match(program: Program, subject: Subject, judged: Judged, tolerance: R
 
 
 def _verdict(trial: Trial, broken: Step | None, worst: tuple[float, Step, int], tolerance: Ratio) -> Trial:
-    from dataclasses import replace
-
-    from .runner import Divergence
-
     if broken is not None:
         return replace(
             trial,
@@ -177,8 +176,6 @@ def _after_what_it_is_about(program: Program, steps: list[Step]) -> list[Step]:
 
 def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
     """A pool for each new position of a step, over its rows."""
-    from .history import histories
-
     assert isinstance(step.op, Append)
     assert step.logits is not None
     rows = histories(program)[step.index + 1].caches[step.op.cache]
@@ -191,3 +188,38 @@ def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
         for at in range(taken):
             pools[start + at] += Pool(error[at].item(), noise[at].item(), divergence[at].item(), noise_divergence[at].item(), 1)
     return pools
+
+
+QUIET = 0.2
+"""Part of the logits' standard deviation above which the error of a call that reads no cache is no noise."""
+
+
+def noise_is_noise(program: Program, subject: Subject) -> Trial:
+    """A call that reads no cache is near the reference, and its first logits do not change with what follows."""
+    positions = 0
+    for index, (op, before) in enumerate(zip(program.ops, histories(program), strict=False)):
+        if not isinstance(op, Append) or op.refused or before.length(op.cache):
+            continue
+        for row in op.rows:
+            if wrong := _no_noise(row, subject):
+                detail, size = wrong
+                return Trial(program, Verdict.FAILED, detail, Divergence.LOGITS, index, 0, op.kind, size, positions=len(row))
+            positions += len(row)
+    return Trial(program, Verdict.PASSED, positions=positions)
+
+
+def _no_noise(row: Row, subject: Subject) -> tuple[str, float] | None:
+    """Why the error of a single call on a row is more than noise, with its size, or None."""
+    expected, got = subject.oracle.row(row, len(row)), single_call(subject.implementation, row)
+    error, spread = (got - expected).square().mean().sqrt().item(), expected.std().item()
+    if not error <= QUIET * spread:
+        return f"a call without a past is off by {error:.3g} (RMS), at a deviation of the logits of {spread:.3g}", error
+    half = len(row) // 2
+    if not half:
+        return None
+    other = tuple(token % (subject.implementation.vocab_size - 1) + 1 for token in row[half:])
+    changed = single_call(subject.implementation, (*row[:half], *other))[:half]
+    moved = (changed - got[:half]).square().mean().sqrt().item()
+    if not moved <= 2 * error:
+        return f"the first logits of a call move by {moved:.3g} (RMS) with what follows, its noise is {error:.3g}", moved
+    return None

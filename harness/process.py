@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from multiprocessing.forkserver import ensure_running
 from multiprocessing.util import Finalize
 from types import ModuleType
 
@@ -37,7 +38,7 @@ class Child:
 
     def __init__(self, recipe: bytes, limit: float | None) -> None:
         context = multiprocessing.get_context("forkserver")
-        multiprocessing.set_forkserver_preload(_preloaded())
+        warm_up()
         self.limit = limit
         self.pipe, theirs = context.Pipe()
         self.output, their_output = context.Pipe(duplex=False)
@@ -171,11 +172,22 @@ def _where(written: bytes) -> str:
     return culprit((path, int(line), name) for path, line, name in FRAME.findall(stack[-1])) if len(stack) > 1 else ""
 
 
+def warm_up() -> None:
+    """Have the server that workers are forked from begin with its imports; the first start need not wait for all."""
+    multiprocessing.set_forkserver_preload(_preloaded())
+    with _without_main():
+        ensure_running()
+
+
 def _preloaded() -> list[str]:
-    """What the server imports before it forks: torch, the harness, and what else of models is loaded here."""
+    """What the server imports: torch, the harness, what else of models is loaded here. Counting operations needs `_dynamo`."""
     ours = __name__.rpartition(".harness.")[0]
     models = tuple(f"{ours}.{folder}." for folder in PRELOADED)
-    return [host.__name__, *(name for name in sys.modules if name == "transformers" or name.startswith(models))]
+    return [
+        "torch._dynamo",
+        host.__name__,
+        *(name for name in sys.modules if name == "transformers" or name.startswith(models)),
+    ]
 
 
 @contextmanager

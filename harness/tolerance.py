@@ -12,7 +12,7 @@ FLOOR_FACTOR = 8.0
 """Allowed is so many times the measured floor ..."""
 SCALE_ULPS = 32.0
 """... but never less than so many units in the last place of the logits' scale."""
-BUG_FACTOR = 30.0
+BUG_FACTOR = 10.0
 """Beyond so many times what is allowed, a deviation is a bug; between the two it is suspicious."""
 TOO_NOISY = 1e-2
 """Where more than this part of the scale would be allowed, nothing can be told."""

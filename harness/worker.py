@@ -101,11 +101,12 @@ class Worker(Guard):
         self.limit = limit
         self.life = 0
         self._left: float | None = None
-        self._child: Child | None = None
+        self._children: list[Child] = []  # the one that is alive, if it is
         self._released: list[int] = []
         self._held: dict[int, weakref.ref[Tensor]] = {}
+        weakref.finalize(self, _end_all, self._children).atexit = False
         try:
-            self._child, self.traits = self._started()
+            self.traits: dict[str, Any] = self._living().greeting
         except Lost as lost:
             raise Died(f"it cannot be built in a worker process: {lost}") from None
 
@@ -114,9 +115,7 @@ class Worker(Guard):
 
         Tensors and caches that are given are changed as the method changes them, and so are logits of earlier calls.
         """
-        if self._child is None:
-            self._child, self.traits = self._started()
-        child, released = self._child, tuple(self._released)
+        child, released = self._living(), tuple(self._released)
         del self._released[: len(released)]
         seconds = self.limit if self._left is None else self._left
         request = Request(method, tuple(map(self._sent, given)), released, _work_is_counted(), seconds)
@@ -133,38 +132,35 @@ class Worker(Guard):
     def _run(self, work: Callable[[], T], owner: object) -> T:
         self._left = self.limit
         try:
-            if self._child:
-                self._child.forget_output()
+            for child in self._children:
+                child.forget_output()
             return work()
         finally:
             self._left = None
 
     def close(self) -> None:
         """End the process; an implementation is told so first."""
-        if self._child and self.traits:
+        if self._children and self.traits:
             with suppress(Exception):
                 self.ask("close")
         self._end()
 
-    def __del__(self) -> None:
-        with suppress(Exception):
-            self._end()
-
     def holds(self, cache: Handle) -> bool:
         """Is the process that holds this cache still there?"""
-        return cache.life == self.life and self._child is not None
+        return cache.life == self.life and bool(self._children)
 
-    def _started(self) -> tuple[Child, dict[str, Any]]:
-        child = Child(pickle.dumps(self.recipe), self.limit)
-        if isinstance(child.greeting, Raised):
-            child.end()
-            raise Died(error_text(as_exception(child.greeting)))
-        return child, child.greeting
+    def _living(self) -> Child:
+        """The process, started where there is none."""
+        if not self._children:
+            child = Child(pickle.dumps(self.recipe), self.limit)
+            if isinstance(child.greeting, Raised):
+                child.end()
+                raise Died(error_text(as_exception(child.greeting)))
+            self._children.append(child)
+        return self._children[0]
 
     def _end(self) -> None:
-        if self._child:
-            self._child.end()
-        self._child = None
+        _end_all(self._children)
         self.life += 1
         self._held.clear()
         self._released.clear()
@@ -288,6 +284,11 @@ class Isolated(Implementation):
     def to(self, dtype: torch.dtype) -> Isolated:
         recipe = Recipe(self.worker.recipe, str(dtype).removeprefix("torch."))
         return Isolated(Worker(recipe, self.worker.limit))
+
+
+def _end_all(children: list[Child]) -> None:
+    while children:
+        children.pop().end()
 
 
 def _work_is_counted() -> bool:

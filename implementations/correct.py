@@ -16,7 +16,7 @@ correct()(Preallocated)
 correct()(Static)
 control()(StaticNegative)
 correct()(Paged)
-correct()(EightBit)
+correct(models=("gpt", "llama", "window", "hybrid"))(EightBit)
 correct(models=("window",))(Ring)
 correct(models=("window",))(RingBlocks)
 

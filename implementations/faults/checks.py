@@ -12,6 +12,9 @@ from ..builtin import BuiltIn
 from ..catalogue import fault, spoiled_reference
 from ..policy import Concat
 
+QUIET_MODELS = ("gpt", "llama", "window", "hybrid")
+"""Where a bit of noise is more than the arithmetic's own, and the full pass is judged by rounding."""
+
 
 @fault(
     clause="lifecycle.no_aliasing",
@@ -46,6 +49,7 @@ class InputsMutated(BuiltIn):
     clause="lifecycle.deterministic",
     shows="when a program runs twice",
     diagnosis="logits carry a bit of noise that differs from run to run",
+    models=QUIET_MODELS,
 )
 class CoinToss(BuiltIn):
     """Logits carry a bit of noise that differs from run to run."""
@@ -59,6 +63,7 @@ class CoinToss(BuiltIn):
     clause="decode.no_drift",
     shows="after some dozens of steps",
     diagnosis="the error grows by a factor at every step",
+    models=QUIET_MODELS,
 )
 class SlowDrift(BuiltIn):
     """The error grows by a factor at every step, from far below the floor."""
@@ -112,6 +117,7 @@ class Raises(BuiltIn):
     clause="reference.full",
     shows="in the implementation's own full pass",
     diagnosis="the implementation's full pass is of another model",
+    models=QUIET_MODELS,
 )
 class FullOfAnotherModel(BuiltIn):
     """The implementation's own pass without a cache sees the future."""

@@ -9,6 +9,8 @@ from ..catalogue import fault
 from ..policy import CacheShape, Concat
 from ..stores import Preallocated
 
+BELOW_NOISE = {"noisy": "what it loses lies below the noise of eight-bit arithmetic"}
+
 
 @fault(
     clause="decode.incremental",
@@ -88,6 +90,7 @@ class LayersSwapped(Concat):
     clause="numerics.dtype",
     shows="always, small, and growing with length",
     diagnosis="keys and values are kept in float16",
+    equivalent=BELOW_NOISE,
     reports=("torchtune#398", "paz#415"),
 )
 class StoredInHalf(Concat):
@@ -181,6 +184,7 @@ class LastOfCallLost(Concat):
     clause="numerics.dtype",
     shows="always, small, and growing with length",
     diagnosis="values are kept in bfloat16",
+    equivalent=BELOW_NOISE,
 )
 class ValuesInBfloat16(Concat):
     """Values are kept in bfloat16 while keys and the model are in more."""
