@@ -50,7 +50,14 @@ def repeats(program: Program, subject: Subject, judged: Judged) -> Trial:
 
 def keeps_logits(program: Program, subject: Subject, judged: Judged) -> Trial:
     """Logits that were returned are not changed by later calls."""
-    kept = [(step, step.logits.clone()) for step in _run(program, subject, keep=True) if step.logits is not None]
+    steps: list[Step] = []
+    kept: list[tuple[Step, Tensor]] = []
+    for step in _run(program, subject, keep=True):
+        steps.append(step)
+        if step.logits is not None:
+            kept.append((step, step.logits.clone()))
+    if steps[-1].divergence:
+        return judge(program, steps, Rounding(), subject, judged)
     for step, copy in kept:
         assert step.logits is not None
         if not step.logits.equal(copy):
@@ -65,6 +72,8 @@ def keeps_inputs(program: Program, subject: Subject, judged: Judged) -> Trial:
     for step in steps:
         if not step.inputs_kept:
             return _failed(program, step, Divergence.MUTATED, "append changed the tokens that it was given")
+    if steps[-1].divergence:
+        return judge(program, steps, Rounding(), subject, judged)
     return Trial(program, Verdict.PASSED, positions=len(steps))
 
 

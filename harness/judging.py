@@ -205,12 +205,14 @@ def _trials(
     failed_at: list[int] = []
 
     def enough(program: Program) -> bool:
+        if patience.over:  # Hypothesis runs the last program again
+            return True
         trial = attempt(clause.check, program, subject, clause.judged)
         ran.append(trial)
         if trial.verdict is Verdict.FAILED:
             failed_at.append(len(ran))
         late = bool(failed_at) and len(ran) - failed_at[0] >= AFTER_FAILURE
-        return profile.expired or patience.over or late or (bool(failed_at) and profile.stop_at_failure)
+        return patience.over or profile.expired or late or (bool(failed_at) and profile.stop_at_failure)
 
     draw_until(enough, clause, subject, profile)
     yield from ran

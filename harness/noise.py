@@ -185,8 +185,9 @@ def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
         start = count - taken if subject.implementation.ragged == "left" or count == 1 else 0
         error, divergence = squares(step.logits[index, start : start + taken], subject.oracle.row(row, taken))
         noise, noise_divergence = (part[-taken:] for part in subject.noise.of(row))
-        for at in range(taken):
-            pools[start + at] += Pool(error[at].item(), noise[at].item(), divergence[at].item(), noise_divergence[at].item(), 1)
+        sums = (part.tolist() for part in (error, noise, divergence, noise_divergence))
+        for at, (above, below, apart, noise_apart) in enumerate(zip(*sums, strict=True), start):
+            pools[at] += Pool(above, below, apart, noise_apart, 1)
     return pools
 
 

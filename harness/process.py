@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from multiprocessing.forkserver import ensure_running
 from multiprocessing.util import Finalize
 from types import ModuleType
 
@@ -23,12 +22,14 @@ from .watchdog import culprit
 
 START = 120.0
 """Seconds that building an implementation may take at least."""
+TELLING = 2.0
+"""Seconds that a process which hangs has to write where."""
 LAST_WORDS = 16384
 """Bytes that are remembered of what a worker writes."""
 SHOWN_LINES, SHOWN = 3, 300
 """Lines, and characters, of it that are shown."""
-FLOOD = 64
-"""Reads in a row, of 64 KiB, after which more to come is a flood."""
+FLOOD = 512
+"""Reads in a row, of half of that, after which more to come is a flood."""
 PRELOADED = ("harness", "reference", "implementations")
 """Folders of this package whose modules are imported before anything is forked, where they are loaded here."""
 
@@ -38,7 +39,7 @@ class Child:
 
     def __init__(self, recipe: bytes, limit: float | None) -> None:
         context = multiprocessing.get_context("forkserver")
-        warm_up()
+        multiprocessing.set_forkserver_preload(_preloaded())
         self.limit = limit
         self.pipe, theirs = context.Pipe()
         self.output, their_output = context.Pipe(duplex=False)
@@ -95,7 +96,7 @@ class Child:
         for _ in range(times):
             if self.output.closed or not self.output.poll():
                 return
-            read = os.read(self.output.fileno(), 65536)
+            read = os.read(self.output.fileno(), LAST_WORDS // 2)
             self.written = (self.written + read)[-LAST_WORDS:]
             if not read:
                 self.ready.unregister(self.output.fileno())
@@ -134,14 +135,15 @@ class Child:
         """Let it write its stack, which needs no Python to run in it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, host.ASK_WHERE)
-        deadline = time.monotonic() + 0.5
+        deadline = time.monotonic() + TELLING
         while not (where := _where(self.written)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-            self.read_output(FLOOD)
+            if self.output.closed or not self.output.poll():
+                time.sleep(0.01)
+            self.read_output(1)
         return where
 
     def _said(self) -> str:
-        text = STACK.split(self.written.decode(errors="replace"))[0]
+        text = FRAME.sub("", STACK.sub("", self.written.decode(errors="replace")))
         lines = [line.strip() for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
         return f"; the end of its output: {' | '.join(lines)[-SHOWN:]}" if lines else ""
 
@@ -160,23 +162,17 @@ Finalize(None, end_all, exitpriority=100)
 
 
 STACK = re.compile(
-    r"^(?:Fatal Python error: .*|Stack|Current thread .*|Thread .*)\(most recent call first\):$|^Fatal Python error: ", re.M
+    r"^(?:(?:Stack|(?:Current t|T)hread .*) \(most recent call first\):|Fatal Python error: .*|Extension modules: .*)$", re.M
 )
-"""Where faulthandler begins to write."""
+"""What faulthandler writes around a stack."""
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.M)
 
 
 def _where(written: bytes) -> str:
     """The place in the user's code that the last stack in a text shows."""
-    stack = STACK.split(written.decode(errors="replace"))
-    return culprit((path, int(line), name) for path, line, name in FRAME.findall(stack[-1])) if len(stack) > 1 else ""
-
-
-def warm_up() -> None:
-    """Have the server that workers are forked from begin with its imports; the first start need not wait for all."""
-    multiprocessing.set_forkserver_preload(_preloaded())
-    with _without_main():
-        ensure_running()
+    stacks = [FRAME.findall(part) for part in STACK.split(written.decode(errors="replace"))[1:]]
+    last = next((stack for stack in reversed(stacks) if stack), [])
+    return culprit((path, int(line), name) for path, line, name in last)
 
 
 def _preloaded() -> list[str]:

@@ -57,7 +57,7 @@ class BuiltIn(Implementation):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        able = OPERATIONS - {"crop"} if self.model.shape.stateful else OPERATIONS
+        able = OPERATIONS - self.policy.lacks - ({"crop"} if self.model.shape.stateful else set[str]())
         return able - {"to"} if self.noisy else able
 
     @property

@@ -145,6 +145,7 @@ class StaleCounter(Concat):
     """Positions go on after a reset, which rotary positions do not show: masks go by slots."""
 
     exact_prefill = False
+    lacks = frozenset({"join", "restore"})  # rows would bring shifts of their own
     behind = 0
 
     def reset(self) -> None:

@@ -58,6 +58,8 @@ class Concat:
     ragged: ClassVar[bool] = True
     """Rows may be of unequal length, padding between."""
     lossy: ClassVar[int | None] = None
+    lacks: ClassVar[frozenset[str]] = frozenset()
+    """Capabilities that caches kept this way do not have."""
     rotates_when_read: ClassVar[bool] = False
     """Keys are stored as they come and turned by `key_positions` at every read, where positions are rotary."""
 

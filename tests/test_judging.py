@@ -82,11 +82,11 @@ def due(verdicts: Sequence[Verdict]) -> Verdict:
         return INCONCLUSIVE
     if counts[PASSED]:
         return PASSED
-    return UNSUPPORTED if counts[UNSUPPORTED] else INCONCLUSIVE
+    return UNSUPPORTED
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
-@given(st.lists(st.sampled_from(Verdict), max_size=7))
+@given(st.lists(st.sampled_from(Verdict), min_size=1, max_size=7))
 def test_one_verdict_for_many_programs(verdicts: list[Verdict]) -> None:
     case = judge(verdicts)
     assert case.verdict is due(verdicts)
@@ -101,7 +101,6 @@ def test_one_verdict_for_many_programs(verdicts: list[Verdict]) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "verdict", "reason"),
     [
-        ([], INCONCLUSIVE, "no program ran"),
         ([PASSED, ERRORED, FAILED, FAILED], FAILED, "number 2"),
         ([PASSED, INCONCLUSIVE, ERRORED], ERRORED, "the adapter: number 2"),
         ([PASSED, INCONCLUSIVE], PASSED, ""),
@@ -167,7 +166,14 @@ DRAWN = Clause(id="drawn.only", sentence="", why="", mix=Mix(ops=(("append", 1),
 def test_so_many_programs_are_drawn_as_the_profile_says() -> None:
     asked = replace(DRAWN, check=always(PASSED))
     assert judge_clause(asked, concat(), "py:mine", Profile("some", examples=25)).programs == 25
-    assert judge_clause(asked, concat(), "py:mine", Profile("none", examples=0)).verdict is INCONCLUSIVE
+    assert judge_clause(asked, concat(), "py:mine", Profile("two", examples=2)).programs == 2
+
+
+def test_where_no_program_ran_nothing_is_passed() -> None:
+    for case in (judge([]), judge_clause(replace(DRAWN, check=always(PASSED)), concat(), "py:mine", FIXED)):
+        assert case.verdict in (UNSUPPORTED, INCONCLUSIVE)
+        assert case.reason
+        assert exit_code([case]) == 2
 
 
 def test_after_a_failure_a_few_more_are_drawn_to_see_whether_there_is_a_second() -> None:

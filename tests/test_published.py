@@ -416,7 +416,7 @@ def test_past_the_limit_nothing_is_touched(target: str) -> None:
     for tail in (text[limit - 2 :], text[: limit + 1]):
         refused(engine, state, tail, limit)
     (got,), (wanted,) = feed(engine, state, text[limit - 2 : limit]), feed(engine, undisturbed, text[limit - 2 : limit])
-    assert torch.equal(got, wanted)
+    assert max(gaps(got, wanted)) < BOUND
     if engine.lossy is None and not engine.noisy:
         with torch.inference_mode():
             plain = loaded(target).reference.logits(torch.tensor([text[:limit]]))

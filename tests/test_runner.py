@@ -234,7 +234,8 @@ def test_what_is_wrong_is_named_where_it_first_shows(
 
 @pytest.mark.parametrize("engine", [engine for engine, *_ in BROKEN])
 def test_what_is_wrong_fails_the_contract(engine: type[Engine]) -> None:
-    cases = list(judge_clauses(registry.clauses(), subject(engine()), "py:broken", Profile("few", examples=2, shrink=False)))
+    asked = [clause for clause in registry.clauses() if clause.id in ("prefill.identity", "prefill.chunked")]
+    cases = list(judge_clauses(asked, subject(engine()), "py:broken", Profile("few", examples=2, shrink=False)))
     assert exit_code(cases) == 1
 
 

@@ -24,6 +24,7 @@ QUIET_MODELS = ("gpt", "llama", "window", "hybrid")
 class OutputAliased(BuiltIn):
     """Returned logits are a view of a buffer that the next call overwrites."""
 
+    @torch.inference_mode()
     def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         logits = super().append(cache, tokens, lengths)
         if self.__dict__.setdefault("buffer", logits).numel() < logits.numel():
@@ -81,6 +82,7 @@ class SlowDrift(BuiltIn):
 class NanLate(BuiltIn):
     """One logit is NaN, far into a run."""
 
+    @torch.inference_mode()
     def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         logits = super().append(cache, tokens, lengths)
         logits[0, -1, 7] += torch.nan if cache.length > 40 else 0
