@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..harness.checks import keeps_inputs, keeps_logits, repeats
+from ..harness.checks import keeps_inputs, keeps_logits, repeats, replays
 from ..harness.clause import Clause
 from ..harness.generate import Mix, feed, some_tokens
-from ..harness.program import Drop, Program, Reset
+from ..harness.program import Drop, Fork, Program, Reset, Restore
 from ..harness.scope import Scope
 from .prefill import prompts_in_parts
 
@@ -30,6 +30,14 @@ def same_prompts(scope: Scope) -> Iterable[Program]:
     yield Program((*first, Drop("a"), *feed("b", (*prompt, *other), 13, 1, scope=scope)))
 
 
+def ops_to_repeat(scope: Scope) -> Iterable[Program]:
+    tokens = some_tokens(scope, 14, seed=85)
+    start, rest = feed("a", tokens[:5], scope=scope), feed("a", tokens[5:10], 3, 1, scope=scope)
+    yield Program((*start, Fork("a", "b"), *feed("b", tokens[10:], 2, 1, scope=scope), *rest))
+    yield Program((*start, Reset("a"), *rest))
+    yield Program((*start, Restore("a"), *rest))
+
+
 CLAUSES = (
     Clause(
         id="lifecycle.reset",
@@ -45,6 +53,14 @@ CLAUSES = (
         why="Prefix caches reuse what fits; an exact hit has nothing left to feed, and goes wrong by one token.",
         fixed=same_prompts,
         mix=Mix(ops=(("append", 2), ("drop", 2)), rows=1, caches=3, steps=(2, 6)),
+    ),
+    Clause(
+        id="lifecycle.replay",
+        sentence="After a fork, a reset or a restore a cache gives what a fresh one gives that repeats its calls.",
+        why="The calls are the same, so that not even rounding may differ: this holds on any engine, however noisy.",
+        fixed=ops_to_repeat,
+        mix=Mix(ops=(("append", 1), ("fork", 2), ("reset", 2), ("restore", 2)), rows=2, caches=3, steps=(2, 5)),
+        check=replays,
     ),
     Clause(
         id="lifecycle.deterministic",

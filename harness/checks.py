@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .comparison import compare
 from .history import histories
 from .noise import noise_is_noise
-from .program import Append, Program, Row, print_op
+from .program import Append, Fork, Op, Program, Reset, Row, print_op
 from .runner import Divergence, Step, execute
 from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
 from .trial import Judged, Subject, Trial, Verdict, judge, logits_match
@@ -46,6 +46,55 @@ def repeats(program: Program, subject: Subject, judged: Judged) -> Trial:
                 detail = f"the same program gave other logits the second time: max |Δlogit| {gap:.3g}"
                 return _failed(program, one, Divergence.UNSTABLE, detail, gap)
     return Trial(program, Verdict.PASSED, positions=positions)
+
+
+def replays(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """After a fork, a reset or a restore a cache gives what a fresh one gives that repeats its calls, up to the noise
+    from run to run: on any engine, whatever its arithmetic."""
+    steps = list(_run(program, subject, keep=True))
+    if steps[-1].divergence:
+        return judge(program, steps, Rounding(), subject, judged)
+    positions = 0
+    for last, calls in _lineages(program):
+        first, second = (list(_run(Program(calls), subject, keep=True))[-1].logits for _ in range(2))
+        got = steps[last].logits
+        if got is None or first is None or second is None:
+            continue
+        positions += got[..., 0].numel()
+        gap, noise = ((one - first).abs().max().item() for one in (got, second))
+        ulps = SCALE_ULPS * _epsilon(got) * first.abs().max().item()
+        if not gap <= max(ulps, 2 * noise):
+            detail = f"a fresh cache that repeats the same calls gives other logits: max |Δlogit| {gap:.3g}"
+            return _failed(program, steps[last], Divergence.LOGITS, detail, gap)
+    if not positions:
+        return Trial(program, Verdict.INCONCLUSIVE, "no cache was forked, reset or restored")
+    return Trial(program, Verdict.PASSED, positions=positions)
+
+
+def _epsilon(logits: Tensor) -> float:
+    import torch
+
+    return torch.finfo(logits.dtype).eps
+
+
+def _lineages(program: Program) -> list[tuple[int, tuple[Op, ...]]]:
+    """For each cache with a fork, reset or restore in its past: its last append, and the appends that a fresh cache
+    would have to repeat."""
+    calls: dict[str, tuple[Op, ...]] = {}
+    touched: set[str] = set()
+    ends: dict[str, int] = {}
+    for index, op in enumerate(program.ops):
+        if isinstance(op, Append):
+            calls[op.cache] = (*calls.get(op.cache, ()), replace(op, cache="a"))
+            ends[op.cache] = index
+            continue
+        touched |= {op.cache, op.target} if isinstance(op, Fork) else {op.cache}
+        if isinstance(op, Fork):
+            calls[op.target] = calls.get(op.cache, ())
+        elif isinstance(op, Reset):
+            calls[op.cache] = ()
+        ends.pop(op.cache, None)
+    return [(ends[name], calls[name]) for name in sorted(touched) if name in ends]
 
 
 def keeps_logits(program: Program, subject: Subject, judged: Judged) -> Trial:

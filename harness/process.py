@@ -40,16 +40,16 @@ class Child:
     def __init__(self, recipe: bytes, limit: float | None) -> None:
         context = multiprocessing.get_context("forkserver")
         multiprocessing.set_forkserver_preload(_preloaded())
-        self.limit = limit
+        self.owner = os.getpid()
+        self.limit = start = None if limit is None else max(START, limit)
         self.pipe, theirs = context.Pipe()
         self.output, their_output = context.Pipe(duplex=False)
-        start = None if limit is None else max(START, limit)
         about = (theirs, their_output, recipe, host.Surroundings(), start)
         self.process = context.Process(target=host.serve, args=about, name="kvconform worker", daemon=True)
         try:
             with _without_main():
                 self.process.start()
-        except (OSError, EOFError) as error:
+        except (OSError, EOFError, AssertionError) as error:
             raise Died(f"no worker process could be started: {error_text(error)}") from None
         finally:
             theirs.close()
@@ -66,6 +66,7 @@ class Child:
         except BaseException:
             self.end()
             raise
+        self.limit = limit
 
     def exchange(self, request: bytes, seconds: float | None, doing: str) -> bytes:
         with suppress(ConnectionError):  # that it is gone shows when it should answer
@@ -109,7 +110,7 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and all that it has started."""
-        if self not in _running:
+        if self not in _running or self.owner != os.getpid():
             return
         _running.discard(self)
         with suppress(ProcessLookupError, PermissionError):
@@ -128,7 +129,7 @@ class Child:
         self.read_output(FLOOD)
         how = "closed its pipe" if code is None else f"ended with exit code {code}"
         if code is not None and code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
+            how = f"was killed by {signal.Signals(-code).name}" + " (for want of memory?)" * (-code == signal.SIGKILL)
         return f"its process {how}{_where(self.written) or doing}{self._said()}"
 
     def _where_it_is(self) -> str:

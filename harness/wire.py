@@ -110,7 +110,7 @@ class Elsewhere(Exception):
     """Raised here for any other exception that an implementation elsewhere raises."""
 
 
-_OWN: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Unsupported, AdapterError, TimeLimit, Died)}
+_OWN: dict[str, type[Exception]] = {kind.__name__: kind for kind in (Unsupported, TimeLimit, Died, AdapterError)}
 
 
 def told(error: Exception, refusals: Sequence[type[Exception]] = ()) -> Raised:
@@ -119,7 +119,7 @@ def told(error: Exception, refusals: Sequence[type[Exception]] = ()) -> Raised:
         text = str(error)[:LONGEST_TEXT]
     except Exception:
         text = "(its text cannot be read)"
-    own = next((name for name in (kind.__name__ for kind in type(error).__mro__) if name in _OWN), None)
+    own = next((name for name, kind in _OWN.items() if isinstance(error, kind)), None)
     return Raised(type(error).__name__, text, own or ("refusal" if isinstance(error, tuple(refusals)) else "other"))
 
 

@@ -162,8 +162,7 @@ class Worker(Guard):
     def _end(self) -> None:
         _end_all(self._children)
         self.life += 1
-        self._held.clear()
-        self._released.clear()
+        self._held, self._released = {}, []  # logits of that life may be let go of later, and numbers begin anew
 
     def _sent(self, one: Any) -> Any:
         if isinstance(one, Handle):
@@ -176,8 +175,9 @@ class Worker(Guard):
         for place, raw in reply.changed:
             overwrite(given[place], raw)
         for number, raw in reply.rewritten:
-            if (held := self._held[number]()) is not None:
-                overwrite(held, raw)
+            held = self._held.get(number)
+            if held and (logits := held()) is not None:
+                overwrite(logits, raw)
         _count_here(reply.work)
         if reply.raised:
             raise as_exception(reply.raised)

@@ -131,12 +131,12 @@ def counts(line: str) -> tuple[str, dict[str, int], dict[str, str]]:
 
 
 def test_what_holds_the_contract_exits_0(ran: Ran) -> None:
-    done = ran("check", "builtin:gpt/concat", *SMALL, "--seed", "7")
+    done = ran("check", "builtin:gpt/concat", *SMALL, "--seed", "7", "--dtype", "float32")
     assert (done.returncode, done.stderr) == (0, "")
     verdict, each, rest = counts(last_line(done))
     assert verdict == "passed"
     assert set(each) <= {"passed", "unsupported"}
-    assert each["passed"] >= 30
+    assert each["passed"] >= 20
     assert (rest["target"], rest["seed"], rest["profile"]) == ("builtin:gpt/concat", "7", "quick")
     assert "FAILED" not in done.stdout
 
@@ -181,7 +181,7 @@ def test_the_failure_block(kind: str, ran: Ran, snapshot: SnapshotAssertion) -> 
     assert [plain(block) for block in blocks(done)] == snapshot
 
 
-@pytest.mark.parametrize("kind", SHOWN)
+@pytest.mark.parametrize("kind", ["logits", "accepted"])
 def test_the_command_of_a_block_fails_again_when_it_is_pasted(kind: str, ran: Ran, tmp_path: Path) -> None:
     for block in blocks(ran(*SHOWN[kind])):
         command = block.partition("  Reproduce with:\n")[2]
@@ -220,21 +220,6 @@ def test_only_failures_shows_no_table_of_what_passes(ran: Ran) -> None:
     assert "limit.tokens" not in done.stdout
 
 
-def test_the_seed_decides_which_programs_are_drawn(ran: Ran) -> None:
-    def drawn(seed: int) -> list[tuple[float, int]]:
-        run = api.check(
-            "builtin:gpt/no_mask", clause="decode.incremental", profile="quick", dtypes=["float64"], seed=seed, quiet=True
-        )
-        return [(case.largest, case.positions) for case in run.cases]
-
-    words = ("check", "builtin:gpt/no_mask", "--clause", "decode.incremental", "--profile", "quick", "--dtype", "float64")
-    done = ran(*words, "--seed", "3", "--json")
-    header, case, _ = map(json.loads, done.stdout.splitlines())
-    assert header["seed"] == 3
-    assert [(case["largest"], case["positions"])] == drawn(3)
-    assert drawn(3) != drawn(4)
-
-
 def test_a_budget_ends_the_run_early(ran: Ran) -> None:
     done = ran("check", "builtin:gpt/concat", "--profile", "thorough", "--budget", "2s", "--dtype", "float64")
     verdict, _, rest = counts(last_line(done))
@@ -246,21 +231,43 @@ def test_a_budget_ends_the_run_early(ran: Ran) -> None:
 # The result file and the report files
 
 
-def test_json_and_report_files(tmp_path: Path) -> None:
-    done = kvconform(*PREFILL, "--json", "--out", "deep/down", cwd=tmp_path)
+DECODE = ("check", "builtin:gpt/no_mask", "--clause", "decode.incremental", "--profile", "quick", "--dtype", "float64")
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """A check that prints its result file and writes report files into a folder that was not there."""
+    folder = tmp_path_factory.mktemp("reported")
+    return kvconform(*DECODE, "--seed", "3", "--json", "--out", "deep/down", cwd=folder), folder / "deep" / "down"
+
+
+def test_json_and_report_files(reported: tuple[Done, Path]) -> None:
+    done, folder = reported
     assert done.returncode == 1
     records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [record["type"] for record in records] == ["header", *["case"] * (len(records) - 2), "footer"]
-    assert records[-1]["counts"]["failed"] == len(records) - 2 == 4
+    assert [record["type"] for record in records] == ["header", "case", "footer"]
+    assert records[-1]["counts"]["failed"] == 1
 
     names = ("result.jsonl", "report.md", "report.html")
     assert done.stderr == f"reports: {', '.join(f'deep/down/{name}' for name in names)}\n"
-    folder = tmp_path / "deep" / "down"
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
     assert (folder / "result.jsonl").read_text(encoding="utf-8") == done.stdout
-    assert len(result_file.read(folder / "result.jsonl").cases) == 4
+    assert len(result_file.read(folder / "result.jsonl").cases) == 1
     assert "builtin:gpt/no_mask" in (folder / "report.md").read_text(encoding="utf-8")
     assert (folder / "report.html").read_text(encoding="utf-8").lstrip().startswith("<!doctype html>")
+
+
+def test_the_seed_decides_which_programs_are_drawn(reported: tuple[Done, Path]) -> None:
+    def drawn(seed: int) -> list[tuple[float, int]]:
+        run = api.check(
+            "builtin:gpt/no_mask", clause="decode.incremental", profile="quick", dtypes=["float64"], seed=seed, quiet=True
+        )
+        return [(case.largest, case.positions) for case in run.cases]
+
+    run = result_file.read(reported[1] / "result.jsonl")
+    assert run.header.seed == 3
+    assert [(case.largest, case.positions) for case in run.cases] == drawn(3)
+    assert drawn(3) != drawn(4)
 
 
 # What a user can get wrong
@@ -278,10 +285,8 @@ CONCAT = "builtin:gpt/concat"
         ("check", "nonsense"),
         ("check", ""),
         ("check", "nonsense:gpt/concat"),
-        ("check", "builtin:"),
         ("check", "builtin:nothing/concat"),
         ("check", "builtin:gpt/rope_convention"),
-        ("check", f"{CONCAT}?cache=static"),
         ("check", f"{CONCAT}?cache"),
         ("check", CONCAT, "surplus"),
         ("check", CONCAT, "--sing"),
@@ -446,7 +451,7 @@ def test_the_table_exits_1_for_a_fault_that_is_not_caught(toy: Callable[..., Don
 
 
 def test_the_mutation_check_exits_1_for_a_catalogue_that_is_wrong(toy: Callable[..., Done], tmp_path: Path) -> None:
-    done = toy("mutate", CONCAT, "--fault", "toy_*", "--max-examples", "3", "--out", str(tmp_path))
+    done = toy("mutate", CONCAT, "--fault", "toy_*", "--max-examples", "1", "--out", str(tmp_path))
     assert done.returncode == 1
     said = {
         "toy_survivor": "toy_survivor survives on builtin:gpt/concat: caught by lifecycle.reset only",
@@ -463,7 +468,7 @@ def test_the_mutation_check_exits_1_for_a_catalogue_that_is_wrong(toy: Callable[
 
 
 def test_an_engines_worst_message_breaks_neither_the_terminal_nor_the_reports(toy: Callable[..., Done], tmp_path: Path) -> None:
-    done = toy("check", "toy:mouthful", *SMALL, "--out", str(tmp_path / "out"), PYTHONIOENCODING="utf-8:strict")
+    done = toy("check", "toy:mouthful", "--clause", "prefill", "--out", str(tmp_path / "out"), PYTHONIOENCODING="utf-8:strict")
     assert done.returncode == 1, done.stderr
     assert "RuntimeError: first" in done.stdout
     assert "second line" not in done.stdout

@@ -94,7 +94,7 @@ def drawn(scope: Scope, mix: Mix, count: int, seed: int = 0) -> list[Program]:
 
 
 @pytest.mark.parametrize("name", SCOPES)
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_every_program_is_legal_and_can_be_run(name: str, data: st.DataObject) -> None:
     program = data.draw(programs(SCOPES[name], EVERY_KIND))
@@ -122,7 +122,7 @@ def test_so_is_every_fixed_program_of_the_contract(name: str) -> None:
 
 
 def test_every_kind_of_op_is_drawn() -> None:
-    kinds = Counter(op.kind for program in drawn(SCOPES["ragged"], EVERY_KIND, 200) for op in program.ops)
+    kinds = Counter(op.kind for program in drawn(SCOPES["ragged"], EVERY_KIND, 80) for op in program.ops)
     assert kinds.keys() == {kind for kind, _ in EVERY_KIND.ops}
 
 
@@ -139,7 +139,7 @@ def test_a_mix_is_no_larger_than_it_says() -> None:
 
 def test_single_steps_follow_one_prompt() -> None:
     mix = Mix(ops=(("append", 1),), caches=2, steps=(2, 6), single=True)
-    for program in drawn(OPEN, mix, 100):
+    for program in drawn(OPEN, mix, 50):
         for op, before in zip(program.ops, histories(program), strict=False):
             assert isinstance(op, Append)
             assert before.length(op.cache) == 0 or len(op.rows[0]) == 1
@@ -170,7 +170,7 @@ def test_clauses_do_not_draw_alike() -> None:
     assert drawn_in_a_run(one, seed=0) != drawn_in_a_run(other, seed=0)
 
 
-@pytest.mark.parametrize(("marks", "limit"), [((16,), None), ((7, 24), None), ((7, 20), 40)])
+@pytest.mark.parametrize(("marks", "limit"), [((16,), None), ((7, 20), 40)])
 def test_landmarks_are_hit_and_their_neighbours_and_twice(marks: tuple[int, ...], limit: int | None) -> None:
     scope = replace(OPEN, landmarks=marks, max_length=limit)
     lengths: Counter[int] = Counter()
@@ -201,7 +201,7 @@ def first_prompts(program: Program) -> list[Row]:
 def test_prompts_come_again_whole_and_in_part() -> None:
     whole = part = programs_with_two = 0
     mix = Mix(ops=(("append", 2), ("reset", 1)), caches=3, steps=(3, 6))
-    for program in drawn(OPEN, mix, 300):
+    for program in drawn(OPEN, mix, 150):
         prompts = first_prompts(program)
         pairs = [(earlier, later) for at, later in enumerate(prompts) for earlier in prompts[:at]]
         programs_with_two += bool(pairs)
@@ -217,7 +217,7 @@ def kinds(ops: Sequence[Op]) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["crop", "reset", "select", "restore"])
 def test_two_appends_follow_an_op(kind: str) -> None:
-    for program in drawn(OPEN, Mix(ops=((kind, 1),), rows=2, steps=(1, 1)), 60):
+    for program in drawn(OPEN, Mix(ops=((kind, 1),), rows=2, steps=(1, 1)), 30):
         assert kinds(program.ops) == ["append", kind, "append", "append"]
         last = program.ops[-1]
         assert isinstance(last, Append)
@@ -225,7 +225,7 @@ def test_two_appends_follow_an_op(kind: str) -> None:
 
 
 def test_two_appends_follow_on_each_branch_of_a_fork() -> None:
-    for program in drawn(OPEN, Mix(ops=(("fork", 1),), steps=(1, 1)), 60):
+    for program in drawn(OPEN, Mix(ops=(("fork", 1),), steps=(1, 1)), 30):
         first, fork, *rest = program.ops
         assert isinstance(first, Append)
         assert isinstance(fork, Fork)
@@ -235,7 +235,7 @@ def test_two_appends_follow_on_each_branch_of_a_fork() -> None:
 
 def test_no_cache_with_room_is_left_as_an_op_made_it() -> None:
     scope = replace(SCOPES["ragged"], max_length=30)
-    for program in drawn(scope, EVERY_KIND, 200):
+    for program in drawn(scope, EVERY_KIND, 80):
         after = histories(program)[-1]
         last = {name: op.kind for op in program.ops for name in {op.cache, getattr(op, "target", op.cache)}}
         assert all(last[name] == "append" for name in after.caches if after.length(name) < 30)

@@ -326,9 +326,10 @@ def test_by_a_reference_that_does_not_hold_nobody_is_blamed(kind: type[Constant]
 
 
 def test_a_reference_that_holds_leaves_nothing_in_doubt() -> None:
-    cases = list(judge_clauses(registry.clauses(), concat(), "py:mine", FEW))
+    asked = [clause for clause in registry.clauses() if clause.family in ("reference", "prefill", "limit")]
+    cases = list(judge_clauses(asked, concat(), "py:mine", FEW))
     assert {case.verdict for case in cases} <= {PASSED, UNSUPPORTED}
-    assert [case.clause for case in cases] == [asked.id for asked in registry.clauses()]
+    assert [case.clause for case in cases] == [clause.id for clause in asked]
     assert exit_code(cases) == 0
 
 

@@ -344,6 +344,13 @@ def test_a_right_implementation_leaves_it_alone(check: Check) -> None:
     assert judged(Engine(), check=check).verdict is Verdict.PASSED
 
 
+@pytest.mark.parametrize("check", [keeps_logits, keeps_inputs, repeats])
+@pytest.mark.parametrize(("engine", "divergence", "step"), [(engine, kind, step) for engine, kind, step, _ in BROKEN[:-1]])
+def test_what_is_broken_has_not_left_it_alone(engine: type[Engine], divergence: Divergence, step: int, check: Check) -> None:
+    trial = judged(engine(), check=check)
+    assert (trial.verdict, trial.divergence, trial.step) == (Verdict.FAILED, divergence, step)
+
+
 def test_aliased_logits_are_right_when_they_are_judged_at_once() -> None:
     assert judged(Aliased()).verdict is Verdict.PASSED
 

@@ -446,7 +446,7 @@ MISBEHAVING = {
     "FloodsForEver": rf"{HANGS} in misbehave .*; the end of its output: .*drip \| drip",
     "Exits": r"^its process ended with exit code 3 in new_cache; the end of its output: the last words$",
     "CallsExit": r"^its process ended with exit code 1 in new_cache; the end of its output: nothing left to do$",
-    "Killed": r"^its process was killed by SIGKILL in new_cache$",
+    "Killed": r"^its process was killed by SIGKILL \(for want of memory\?\) in new_cache$",
     "Crashes": r"^its process was killed by SIGSEGV in .*\(kvconform_engines\.py:\d+\)$",
     "FloodsAndExits": r"^its process ended with exit code 9 in new_cache; .*number 19998 \| a line .* 19999$",
 }
