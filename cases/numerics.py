@@ -13,7 +13,7 @@ from ..harness.scope import Scope
 def long_pasts(scope: Scope) -> Iterable[Program]:
     for seed in (90, 91):
         length = min(scope.max_length or 60, 60)
-        yield Program(feed("a", some_tokens(scope, length, seed=seed), length - 8, 1, scope=scope))
+        yield Program(feed("a", some_tokens(scope, length, seed=seed), max(length - 8, 1), 1, scope=scope))
 
 
 CLAUSES = (

@@ -8,12 +8,13 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from .comparison import compare
+from .errors import AdapterError, Unsupported
 from .history import histories
 from .noise import noise_is_noise
 from .program import Append, Fork, Op, Program, Reset, Row, print_op
-from .runner import Divergence, Step, execute
+from .runner import Divergence, Step, error_text, execute
 from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
-from .trial import Judged, Subject, Trial, Verdict, judge, logits_match
+from .trial import Judged, Subject, Trial, Verdict, judge, logits_match, reads_no_cache
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,10 +35,13 @@ def repeats(program: Program, subject: Subject, judged: Judged) -> Trial:
     for one, other in zip(first, second, strict=False):
         if one.divergence:
             return judge(program, first, Rounding(), subject, judged)
+        if other.divergence:
+            detail = f"the same program went another way the second time: {other.detail}"
+            return _failed(program, other, Divergence.UNSTABLE, detail)
         if one.logits is None or other.logits is None:
             continue
         positions += one.logits[..., 0].numel()
-        if other.divergence or not one.logits.equal(other.logits):
+        if not one.logits.equal(other.logits):
             gap = (one.logits - other.logits).abs().max().item()
             scale = one.logits.abs().max().item()
             floor = 0.0 if subject.implementation.exact_prefill else max(map(subject.oracle.floor, _rows(program)))
@@ -126,22 +130,35 @@ def keeps_inputs(program: Program, subject: Subject, judged: Judged) -> Trial:
     return Trial(program, Verdict.PASSED, positions=len(steps))
 
 
+@reads_no_cache
 def full_agrees(program: Program, subject: Subject, judged: Judged) -> Trial:
     """The implementation's own pass without a cache gives the reference's logits."""
-    import torch
-
     if isinstance(subject.tolerance(Judged.ALL), Ratio):
         return noise_is_noise(program, subject)
     steps: list[Step] = []
     for index, op in enumerate(program.ops):
         assert isinstance(op, Append)
-        expected = subject.oracle.expected(op.rows, len(op.rows[0]))
-        got = _full(subject, op.rows)
-        steps.append(Step(index, op, 0, 0, compare(got, expected)))
-        if not torch.isfinite(got).all():
-            steps[-1] = replace(steps[-1], divergence=Divergence.NOT_FINITE, detail="its full pass gives NaN or infinity")
+        steps.append(_full_step(subject, index, op))
+        if steps[-1].divergence:
             break
     return judge(program, steps, Rounding(), subject, Judged.ALL)
+
+
+def _full_step(subject: Subject, index: int, op: Append) -> Step:
+    """The full pass over an append's tokens, held against the reference."""
+    try:
+        got = _full(subject, op.rows)
+    except (AdapterError, Unsupported):
+        raise
+    except Exception as error:
+        return Step(index, op, 0, divergence=Divergence.RAISED, detail=f"its full pass raises {error_text(error)}")
+    expected = subject.oracle.expected(op.rows, len(op.rows[0]))
+    if got.shape != expected.shape:
+        detail = f"its full pass gives logits of shape {list(got.shape)}, not {list(expected.shape)}"
+        return Step(index, op, 0, divergence=Divergence.SHAPE, detail=detail)
+    if not got.isfinite().all():
+        return Step(index, op, 0, divergence=Divergence.NOT_FINITE, detail="its full pass gives NaN or infinity")
+    return Step(index, op, 0, 0, compare(got, expected))
 
 
 def _full(subject: Subject, rows: tuple[Row, ...]) -> Tensor:
@@ -156,6 +173,7 @@ def _full(subject: Subject, rows: tuple[Row, ...]) -> Tensor:
     return torch.cat([*parts, got], dim=1)
 
 
+@reads_no_cache
 def reference_repeats(program: Program, subject: Subject, judged: Judged) -> Trial:
     """The reference gives the same bits for the same tokens."""
     import torch
@@ -169,6 +187,7 @@ def reference_repeats(program: Program, subject: Subject, judged: Judged) -> Tri
     return Trial(program, Verdict.PASSED, positions=program.tokens)
 
 
+@reads_no_cache
 def reference_is_causal(program: Program, subject: Subject, judged: Judged) -> Trial:
     """The reference's logits do not change with the tokens that follow."""
     import torch
@@ -192,6 +211,7 @@ SENSITIVE = 1e-3
 """Part of the logits' scale by which a changed first token must move the last logits."""
 
 
+@reads_no_cache
 def reference_is_sensitive(program: Program, subject: Subject, judged: Judged) -> Trial:
     """The reference's logits depend on the past; a model whose logits do not proves nothing about a cache."""
     import torch

@@ -13,6 +13,8 @@ from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore
 from .scope import Scope, note_length
 
 NAMES = "abcdefgh"
+FOLLOWED = 2
+"""Appends behind an op that are enough to show what it broke."""
 SMALL = 5
 """Most appends hold no more tokens than this."""
 
@@ -73,7 +75,8 @@ class _Writer:
         self.ops: list[Op] = []
         self.prompts: list[Row] = []
         self.lengths: dict[str, list[int]] = {}
-        self.untouched: list[str] = []
+        self.since: dict[str, int] = {}
+        """Appends to a cache since its last other op."""
 
     def write(self, kind: str) -> None:
         """One more op of this kind; an append where it is not possible now."""
@@ -85,11 +88,11 @@ class _Writer:
             self.append(fresh if new and fresh else cache)
 
     def follow_up(self) -> None:
-        """Two more appends, several tokens and one, on each cache whose last op was no append: where a bug shows."""
-        for cache in self.untouched[:]:
+        """Two appends, several tokens and one, on each cache behind its last other op: where a bug shows."""
+        for cache, appends in sorted(self.since.items()):
             if cache in self.history.caches:
-                self.append(cache, at_most=SMALL)
-                self.append(cache, at_most=1)
+                for at_most in (SMALL, 1)[appends:]:
+                    self.append(cache, at_most)
 
     def append(self, cache: str, at_most: int | None = None) -> None:
         length = self.history.length(cache)
@@ -171,9 +174,10 @@ class _Writer:
         if floor > length:
             return None
         marks = {near for mark in self.scope.landmarks for near in (mark - 1, mark, mark + 1)}
-        likely = sorted(near for near in {*marks, 0, length - 1, length} if floor <= near <= length)
-        if likely and self.draw(st.booleans()):
-            return Crop(cache, self.draw(st.sampled_from(likely)))
+        within = [sorted(near for near in some if floor <= near <= length) for some in (marks, {0, length - 1, length})]
+        for likely in within:
+            if likely and self.draw(st.booleans()):
+                return Crop(cache, self.draw(st.sampled_from(likely)))
         return Crop(cache, self.draw(st.integers(floor, length)))
 
     def _select(self, cache: str) -> Op:
@@ -190,9 +194,10 @@ class _Writer:
         self.history = self.history.after(op)
         note_length(op, self.history, self.lengths)
         touched = {op.cache, op.target} if isinstance(op, Fork) else {op.cache}
-        self.untouched = [name for name in self.untouched if name not in touched]
-        if not isinstance(op, Append):
-            self.untouched += sorted(touched)
+        if isinstance(op, Append):
+            self.since[op.cache] = self.since.get(op.cache, FOLLOWED) + 1
+        else:
+            self.since |= dict.fromkeys(touched, 0)
 
 
 def some_tokens(scope: Scope, count: int, seed: int = 0) -> Row:
@@ -210,7 +215,7 @@ def feed(cache: str, tokens: Sequence[int], *sizes: int, scope: Scope) -> tuple[
     ops: list[Append] = []
     start = call = 0
     while start < len(tokens):
-        size = min(sizes[min(call, len(sizes) - 1)] if sizes else len(tokens), most)
+        size = max(1, min(sizes[min(call, len(sizes) - 1)] if sizes else len(tokens), most))
         ops.append(Append(cache, (tuple(tokens[start : start + size]),)))
         start, call = start + size, call + 1
     return tuple(ops)

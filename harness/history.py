@@ -26,6 +26,8 @@ class History:
         caches = dict(self.caches)
         match op:
             case Append(cache, rows):
+                if not rows or any(token < 0 for row in rows for token in row):
+                    raise _illegal(op, "an append has at least one row, and tokens from 0 on")
                 if any(not row for row in rows):
                     raise _illegal(op, "an empty append is legal only as a refused op: append a!")
                 old = caches.get(cache)
@@ -42,6 +44,8 @@ class History:
                 rows = self._rows(op)
                 if len({len(row) for row in rows}) > 1:
                     raise _illegal(op, "its rows differ in length, and a crop is the same for all rows")
+                if length < 0:
+                    raise _illegal(op, "a length is 0 or more")
                 if length > len(rows[0]):
                     raise _illegal(op, f"cache {cache} holds {len(rows[0])} tokens")
                 caches[cache] = tuple(row[:length] for row in rows)
@@ -49,6 +53,8 @@ class History:
                 caches[cache] = ((),) * len(self._rows(op))
             case Select(cache, picks):
                 rows = self._rows(op)
+                if not picks or min(picks) < 0:
+                    raise _illegal(op, "it names no row, or a negative one")
                 if max(picks) >= len(rows):
                     raise _illegal(op, f"cache {cache} has {len(rows)} rows, counted from 0")
                 caches[cache] = tuple(rows[pick] for pick in picks)

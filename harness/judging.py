@@ -203,6 +203,7 @@ def _trials(
         return
     ran: list[Trial] = []
     failed_at: list[int] = []
+    ended: list[Program] = []
 
     def enough(program: Program) -> bool:
         if patience.over:  # Hypothesis runs the last program again
@@ -212,7 +213,10 @@ def _trials(
         if trial.verdict is Verdict.FAILED:
             failed_at.append(len(ran))
         late = bool(failed_at) and len(ran) - failed_at[0] >= AFTER_FAILURE
-        return patience.over or profile.expired or late or (bool(failed_at) and profile.stop_at_failure)
+        over = patience.over or profile.expired or late or (bool(failed_at) and profile.stop_at_failure)
+        if over:
+            ended.append(program)
+        return over
 
     draw_until(enough, clause, subject, profile)
     yield from ran
@@ -254,4 +258,7 @@ def _smallest(clause: Clause, subject: Subject, trial: Trial, patience: _Patienc
     def same(program: Program) -> bool:
         return not patience.over and again(program).identity == trial.identity
 
-    return again(shrink(trial.program, same, subject.scope))
+    smallest = again(shrink(trial.program, same, subject.scope))
+    if smallest.identity != trial.identity:
+        return replace(trial, detail=f"{trial.detail} (it failed again, and then not: it is not deterministic)")
+    return smallest

@@ -93,6 +93,10 @@ def _control(empty: Mutant, subject: Subject, clauses: Sequence[Clause], profile
     for verdict, outcome in ((Verdict.FAILED, Outcome.FLAGGED), (Verdict.ERRORED, Outcome.ERRORED)):
         if bad := [case for case in cases if case.verdict is verdict]:
             return replace(empty, outcome=outcome, clause=bad[0].clause, detail=bad[0].reason)
+    unclear = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE]
+    if unclear or not any(case.verdict is Verdict.PASSED for case in cases):
+        detail = f"{unclear[0].clause} cannot be told: {unclear[0].reason}" if unclear else "no clause could judge it"
+        return replace(empty, outcome=Outcome.ERRORED, detail=detail)
     return replace(empty, outcome=Outcome.PASSED, examples=sum(case.programs for case in cases))
 
 
@@ -101,6 +105,8 @@ def _proved(empty: Mutant, subject: Subject, reason: str, clauses: Sequence[Clau
     found = _control(empty, subject, clauses, profile)
     if found.outcome is Outcome.PASSED:
         return replace(found, outcome=Outcome.PROVED, detail=reason)
+    if found.outcome is Outcome.ERRORED:
+        return found
     return replace(found, outcome=Outcome.SURVIVED, detail=f"declared equivalent ({reason}), and it shows: {found.detail}")
 
 

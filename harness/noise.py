@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from .errors import AdapterError
+from .errors import Unsupported
 from .history import histories
 from .implementation import Implementation
 from .program import Append, Program, Row
@@ -79,7 +79,7 @@ def single_call(implementation: Implementation, tokens: Row) -> Tensor:
     import torch
 
     if implementation.max_append is not None and implementation.max_append < len(tokens):
-        raise AdapterError("its noise cannot be measured: it takes fewer tokens in a call than the program has")
+        raise Unsupported("its noise cannot be measured: it takes fewer tokens in a call than the program has")
 
     def call(length: int) -> Tensor:
         cache = implementation.new_cache(1)
@@ -142,7 +142,7 @@ def _verdict(trial: Trial, broken: Step | None, worst: tuple[float, Step, int], 
             detail=broken.detail,
             divergence=broken.divergence,
             step=broken.index,
-            token=broken.first if broken.comparison else broken.past,
+            token=max(broken.first, broken.past),
             op=broken.op.kind,
         )
     assert trial.pool is not None

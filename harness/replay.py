@@ -13,9 +13,9 @@ from .errors import ProgramError
 from .history import histories
 from .program import Append, Op, Program, print_op
 from .runner import Step, execute
-from .scope import unsupported
+from .scope import Scope, unsupported
 from .tolerance import Exact
-from .trial import Judged, Subject, Trial, Verdict, attempt, logits_match
+from .trial import READ_NO_CACHE, Judged, Subject, Trial, Verdict, attempt, logits_match
 
 WIDEST_OP = 48
 
@@ -29,6 +29,8 @@ def replayed(target: str, text: str, clause: str = "", dtypes: Sequence[str] = (
         asked = chosen(registry.clauses(), clause)[0]
         check, judged = asked.check, asked.judged
     resolved = registry.resolve(target)
+    if check not in READ_NO_CACHE:
+        unsupported(program, Scope.of(resolved.implementation))
     own = str(resolved.implementation.dtype).removeprefix("torch.")
     for subject in subjects(resolved, dtypes or [own]):
         trial = attempt(check, program, subject, judged)

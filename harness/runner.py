@@ -110,10 +110,17 @@ class _State:
         implementation, caches = self.implementation, self.caches
         match op:
             case Append(cache, rows):
-                if cache not in caches:
-                    caches[cache] = implementation.new_cache(len(rows))
+                fresh = cache not in caches
+                held = implementation.new_cache(len(rows)) if fresh else caches[cache]
                 self.inputs = _inputs(rows, implementation)
-                return implementation.append(caches[cache], *self.inputs)
+                try:
+                    logits = implementation.append(held, *self.inputs)
+                except Exception:
+                    if fresh:  # a first append that is refused leaves no cache behind
+                        implementation.drop(held)
+                    raise
+                caches[cache] = held
+                return logits
             case Fork(cache, target):
                 caches[target] = implementation.fork(caches[cache])
             case Crop(cache, length):
@@ -191,7 +198,7 @@ def _legal(state: _State, index: int, op: Op, past: int, oracle: Oracle | None, 
     if not logits.isfinite().all():
         bad = (~logits.isfinite()).any(dim=-1).any(dim=0).nonzero()[0].item()
         detail = f"logits of token {first + int(bad)} hold NaN or infinity"
-        return Step(index, op, past, first, divergence=Divergence.NOT_FINITE, detail=detail, logits=kept)
+        return Step(index, op, past, first + int(bad), divergence=Divergence.NOT_FINITE, detail=detail, logits=kept)
     if oracle is None:
         return Step(index, op, past, first, logits=kept, inputs_kept=state.inputs_kept(op))
     comparison = _judge(logits, op, past, state.history.caches[op.cache], oracle, exact, state.implementation.ragged)

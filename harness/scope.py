@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .errors import ProgramError
 from .history import History
 from .implementation import Implementation
-from .program import Append, Crop, Fork, Join, Op, Program, Reset, Restore, Select
+from .program import Append, Crop, Fork, Join, Op, Program, Reset, Restore, Select, print_op
 
 NEEDS: dict[type, str] = {
     Fork: "fork",
@@ -64,7 +64,7 @@ class Scope:
         try:
             return self.lacks(asked, before) is not None
         except ProgramError:
-            return True
+            return not isinstance(op, Fork | Join)  # names are the program's own; no implementation sees them
 
     def lacks(self, op: Op, before: History) -> str | None:
         """Why the implementation cannot be given `op`, in the user's terms; None where it can."""
@@ -98,6 +98,8 @@ class Scope:
         return None
 
 
+LEAST = 8
+"""Positions that the programs of a limit need."""
 REACH = 1024
 """Positions that programs are grown to for the sake of a limit."""
 
@@ -115,6 +117,8 @@ CONDITIONS: dict[str, Callable[[Scope], str | None]] = {
 def _limit(max_length: int | None) -> str | None:
     if max_length is None:
         return "it has no limit"
+    if max_length < LEAST:
+        return f"its limit of {max_length} positions leaves no room to go on from"
     return f"its limit of {max_length:,} positions lies beyond the reach of {REACH:,}" if max_length > REACH else None
 
 
@@ -124,10 +128,14 @@ def unsupported(program: Program, scope: Scope) -> str | None:
     for op in program.ops:
         if reason := scope.lacks(op, history):
             return reason
-        if isinstance(op, Crop) and not op.refused:
-            floor = scope.crop_floor(lengths.get(op.cache, []))
-            if op.length < floor:
-                return f"its rollback reaches back to {floor} here, not to {op.length}"
+        floor = scope.crop_floor(lengths.get(op.cache, [])) if isinstance(op, Crop) else 0
+        kept = op.length if isinstance(op, Crop) else floor
+        if kept < floor and not op.refused:
+            return f"its rollback reaches back to {floor} here, not to {kept}"
+        if op.refused and kept >= floor and not scope.must_refuse(op, history):
+            raise ProgramError(
+                f"{print_op(op)[:80]!r} need not be refused by what the implementation says of itself; leave out the !"
+            )
         history = history.after(op)
         note_length(op, history, lengths)
     return None

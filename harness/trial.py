@@ -110,11 +110,21 @@ Check = Callable[[Program, Subject, Judged], Trial]
 """Judges one program. The common one is `logits_match`."""
 
 
+READ_NO_CACHE: set[Check] = set()
+"""Checks that take a program's tokens and never append them, so that it need not fit the implementation's caches."""
+
+
+def reads_no_cache(check: Check) -> Check:
+    """Mark a check as one of them."""
+    READ_NO_CACHE.add(check)
+    return check
+
+
 def attempt(check: Check, program: Program, subject: Subject, judged: Judged = Judged.ALL) -> Trial:
     """Run a check; what cannot be run is unsupported, and what breaks in the harness or adapter is errored."""
-    if reason := unsupported(program, subject.scope):
-        return Trial(program, Verdict.UNSUPPORTED, reason)
     try:
+        if check not in READ_NO_CACHE and (reason := unsupported(program, subject.scope)):
+            return Trial(program, Verdict.UNSUPPORTED, reason)
         return subject.guard.run(partial(check, program, subject, judged), subject.implementation)
     except Unsupported as reason:
         return Trial(program, Verdict.UNSUPPORTED, str(reason))
@@ -175,7 +185,7 @@ def judge(program: Program, steps: list[Step], tolerance: Tolerance, subject: Su
             if band is not Band.ROUNDING and suspicious is None:
                 suspicious = (step, offset, gap)
     if broken:
-        return verdict(Verdict.FAILED, broken.detail, broken, broken.first if broken.comparison else broken.past)
+        return verdict(Verdict.FAILED, broken.detail, broken, max(broken.first, broken.past))
     if suspicious and allowed:
         step, offset, gap = suspicious
         why = "the reference's own noise is too large to tell" if allowed.too_noisy else "above rounding, below a bug"
