@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from random import Random
 
 from . import coverage, saved
@@ -38,6 +39,8 @@ class Profile:
     shrink: bool = True
     stop_at_failure: bool = False
     deadline: float | None = None
+    fixed: int | None = None
+    """At most so many of a clause's own programs; None: all."""
     saved: tuple[Saved, ...] = ()
     """Programs that failed before; they are run first."""
 
@@ -194,7 +197,7 @@ def _trials(
 
     Ends early at a failure where only the first counts, at the deadline, and out of patience.
     """
-    for program in (*again, *clause.fixed(subject.scope)):
+    for program in (*again, *islice(clause.fixed(subject.scope), profile.fixed)):
         trial = attempt(clause.check, program, subject, clause.judged)
         yield trial
         if profile.expired or patience.over or (trial.verdict is Verdict.FAILED and profile.stop_at_failure):
@@ -252,13 +255,18 @@ def _smallest(clause: Clause, subject: Subject, trial: Trial, patience: _Patienc
     def again(program: Program) -> Trial:
         return attempt(clause.check, program, subject, clause.judged)
 
-    if again(trial.program).identity != trial.identity:
+    repeated = again(trial.program)
+    if repeated.verdict is Verdict.ERRORED:
+        return replace(trial, detail=f"{trial.detail} (not shrunk, for when repeated: {repeated.detail})")
+    if repeated.identity != trial.identity:
         return replace(trial, detail=f"{trial.detail} (it did not fail again when repeated: it is not deterministic)")
 
     def same(program: Program) -> bool:
         return not patience.over and again(program).identity == trial.identity
 
     smallest = again(shrink(trial.program, same, subject.scope))
+    if smallest.verdict is Verdict.ERRORED:
+        return repeated
     if smallest.identity != trial.identity:
         return replace(trial, detail=f"{trial.detail} (it failed again, and then not: it is not deterministic)")
     return smallest

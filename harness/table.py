@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from .clause import Clause
 from .fault import Fault, Kind
 from .judging import Profile, judge_clause
+from .noise import ratio_match
 from .program import Row
 from .results import Case
 from .runner import Divergence, Step, execute
 from .scenario import GENERATED, Scenario, free_reference, free_run, scenario
 from .shapes import read_broadcast
 from .target import Sample
-from .tolerance import Absolute, Rounding
+from .tolerance import Ratio
 from .trial import Judged, Subject, Trial, Verdict, judge
 
 
@@ -79,22 +80,10 @@ def danger(verdict: Verdict, divergence: Divergence | None, changed: int | None,
     return Danger.MEDIUM if first_changed < AT_ONCE and changed >= LITTLE else Danger.HIGH
 
 
-def table_rows(
-    subjects: Sequence[tuple[str, Fault, Subject, Sample]],
-    clauses: Sequence[Clause],
-    profile: Profile,
-    began: Callable[[str], None] | None = None,
-) -> Iterator[tuple[TableRow, list[Case]]]:
-    """A row for each implementation, with the cases by which its verdict was reached."""
-    for target, fault, subject, sample in subjects:
-        if began:
-            began(target)
-        yield _row(target, fault, subject, sample, clauses, profile)
-
-
-def _row(
+def table_row(
     target: str, fault: Fault, subject: Subject, sample: Sample, clauses: Sequence[Clause], profile: Profile
 ) -> tuple[TableRow, list[Case]]:
+    """The row of one implementation, with the cases by which its verdict was reached."""
     chosen = scenario(fault.scenario, sample, subject.scope)
     trial, watched = _teacher_forced(chosen, subject, sample)
     cases = _contract(target, fault, subject, clauses, profile)
@@ -144,8 +133,9 @@ def _teacher_forced(chosen: Scenario, subject: Subject, sample: Sample) -> tuple
         for step in execute(program, subject.implementation, subject.oracle, exact=subject.implementation.exact_prefill)
         if step.divergence or (step.comparison and chosen.counts(step.index, step.op))
     ]
-    bound = subject.implementation.incremental_bound
-    tolerance = Absolute(bound) if bound is not None and subject.dtype_name == "float32" else Rounding()
+    tolerance = subject.tolerance(Judged.ALL)
+    if isinstance(tolerance, Ratio):
+        return ratio_match(program, subject, Judged.ALL, tolerance), steps
     return judge(program, steps, tolerance, subject, Judged.ALL), steps
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import fnmatch
+import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import cache, partial
 
 from . import registry
 from .errors import KvconformError, TargetError
-from .fault import Fault
 from .judging import Profile
 from .oracle import Oracle
 from .results import Case
 from .run import Run, header
-from .table import TableRow, table_rows
-from .target import Listed, Sample
+from .table import TableRow, table_row
+from .target import Listed
 from .trial import Subject
 
 
@@ -30,25 +33,19 @@ def listed(patterns: Sequence[str]) -> list[Listed]:
     return found
 
 
+PROGRAMS = 3
+"""A clause's own programs that a row's verdict rests on; `check` asks them all."""
+PROCESSES = 2
+"""Rows are made in so many processes."""
+
+
 def run_table(chosen: Sequence[Listed], profile: Profile, began: Callable[[str], None] | None = None) -> Run:
     """The table of these targets, in the implementations' own precision."""
-    from dataclasses import replace
-
     started = time.monotonic()
-    oracles: dict[str, Oracle] = {}
-    subjects: list[tuple[str, Fault, Subject, Sample]] = []
-    for one in chosen:
-        resolved = registry.resolve(one.target)
-        if resolved.fault is None or resolved.sample is None:
-            raise KvconformError(f"{one.target} brings no sample text, which the table is made with")
-        if resolved.model not in oracles:
-            oracles[resolved.model] = Oracle(resolved.reference, resolved.implementation.dtype)
-        subject = Subject(resolved.implementation, oracles[resolved.model])
-        subjects.append((one.target, resolved.fault, subject, resolved.sample))
-    quick = replace(profile, shrink=False, stop_at_failure=True)
+    quick = replace(profile, shrink=False, stop_at_failure=True, fixed=PROGRAMS)
     rows: list[TableRow] = []
     cases: list[Case] = []
-    for row, asked in table_rows(subjects, registry.clauses(), quick, began):
+    for row, asked in _made([one.target for one in chosen], quick, began):
         rows.append(row)
         cases += asked
     return Run(
@@ -58,6 +55,49 @@ def run_table(chosen: Sequence[Listed], profile: Profile, began: Callable[[str],
         problems=tuple(problem(row) for row in rows if not row.as_expected),
         seconds=time.monotonic() - started,
     )
+
+
+Made = tuple[TableRow, list[Case]]
+
+
+def _made(targets: list[str], profile: Profile, began: Callable[[str], None] | None) -> Iterator[Made]:
+    """Rows in the order of the targets, made side by side where processes can be forked and it is worth it."""
+    if len(targets) < 8 or "fork" not in multiprocessing.get_all_start_methods():
+        for target in targets:
+            if began:
+                began(target)
+            yield _row_of(target, profile)
+        return
+    # Forked, so that torch is imported once; nothing has been computed yet that a fork could break.
+    with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("fork"), _one_thread) as pool:
+        for target, made in zip(targets, pool.map(partial(_row_of, profile=profile), targets, chunksize=4), strict=True):
+            if began:
+                began(target)
+            yield made
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@cache
+def _oracle(target: str) -> Oracle:
+    """The oracle of a target's model, one a process."""
+    resolved = registry.resolve(target)
+    return Oracle(resolved.reference, resolved.implementation.dtype)
+
+
+def _row_of(target: str, profile: Profile) -> Made:
+    resolved = registry.resolve(target)
+    if resolved.fault is None or resolved.sample is None:
+        raise KvconformError(f"{target} brings no sample text, which the table is made with")
+    scheme, _, address = target.partition(":")
+    plain = f"{scheme}:{address.partition('/')[0]}/concat"
+    oracle = _oracle(plain) if resolved.fault.spoil is None else Oracle(resolved.reference, resolved.implementation.dtype)
+    subject = Subject(resolved.implementation, oracle)
+    return table_row(target, resolved.fault, subject, resolved.sample, registry.clauses(), profile)
 
 
 def problem(row: TableRow) -> str:

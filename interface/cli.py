@@ -103,7 +103,7 @@ def check(
     kept = tuple(saved.load())
     names, profile = options.dtype_names(dtypes), replace(_profile(profile_name, max_examples, budget, seed), saved=kept)
     total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
-    apart = not target.startswith("builtin:") if isolate is None else isolate
+    apart = target.partition(":")[0] not in options.TOGETHER if isolate is None else isolate
     guarding = guarding_of(target, time_limit, apart)
     resolved = registry.resolve(target)
     with progress(f"check {target}", total) as began:

@@ -19,8 +19,10 @@ Dtypes = Annotated[str, typer.Option("--dtype", help="Precisions to judge in, co
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0, help="Seconds that one program may take; 0 for any.")]
 Isolate = Annotated[
     bool | None,
-    typer.Option("--isolate/--no-isolate", help="Run it in a process of its own, that may die; all but builtin:… without."),
+    typer.Option("--isolate/--no-isolate", help="Run it in a process of its own, which may die. Without: engines, no models."),
 ]
+TOGETHER = ("builtin", "hf", "arch", "model")
+"""Schemes whose targets share our process unless told otherwise: models do not kill it, and a worker loads them again."""
 OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only what did not pass.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for result.jsonl, report.md and report.html.")]
