@@ -25,7 +25,7 @@ from kvconform.harness.program import Program
 from kvconform.harness.trial import Judged, Subject, Verdict, attempt, logits_match
 
 MODELS = ("gpt", "llama", "window", "hybrid")
-MIX = Mix(ops=EVERYTHING, rows=3, caches=4, steps=(3, 10), ragged=True)
+MIX = Mix(ops=EVERYTHING, rows=3, caches=4, steps=(5, 13), ragged=True)
 
 
 @dataclass
@@ -76,7 +76,8 @@ def cell(name: str, dtype: str, count: int) -> Cell:
     found.ops = [len(program) for program in drawn]
     found.several = sum(max(len(history.caches) for history in histories(program)) > 1 for program in drawn)
     found.pairs = coverage.pairs(drawn)
-    found.relations = coverage.relations(drawn, subject.scope)
+    for relation, times in coverage.relations(drawn, subject.scope).items():
+        found.relations[relation.partition(" ")[2]] += times
     found.seconds = time.monotonic() - started
     return found
 

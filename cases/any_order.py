@@ -11,14 +11,14 @@ from ..harness.program import Append, Crop, Fork, Join, Op, Program, Reset, Rest
 from ..harness.scope import NEEDS, Scope, unsupported
 
 EVERYTHING = (
-    ("append", 6),
-    ("fork", 2),
-    ("crop", 2),
-    ("reset", 1),
+    ("append", 2),
+    ("fork", 5),
+    ("crop", 4),
+    ("reset", 2),
     ("select", 2),
-    ("join", 1),
+    ("join", 5),
     ("restore", 2),
-    ("drop", 1),
+    ("drop", 4),
 )
 
 

@@ -80,9 +80,10 @@ class _Writer:
 
     def write(self, kind: str) -> None:
         """One more op of this kind; an append where it is not possible now."""
-        cache = self.draw(st.sampled_from(sorted(self.history.caches)))
-        written = kind != "append" and self._other(kind, cache)
-        if not written:
+        names = sorted(self.history.caches)
+        start = self.draw(st.integers(0, len(names) - 1))
+        cache = names[start]
+        if kind == "append" or not any(self._other(kind, name) for name in names[start:] + names[:start]):
             fresh = self._fresh()
             new = fresh is not None and self.draw(st.integers(0, 5)) == 5
             self.append(fresh if new and fresh else cache)
@@ -186,7 +187,8 @@ class _Writer:
         return Select(cache, tuple(self.draw(st.integers(0, held - 1)) for _ in range(size)))
 
     def _join(self, cache: str) -> Op | None:
-        others = sorted(set(self.history.caches) - {cache})
+        others = [name for name in sorted(self.history.caches) if name != cache]
+        others = [name for name in others if not self.scope.lacks(Join(cache, name), self.history)]
         return Join(cache, self.draw(st.sampled_from(others))) if others else None
 
     def _add(self, op: Op) -> None:
