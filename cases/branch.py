@@ -53,6 +53,10 @@ def restored(scope: Scope) -> Iterable[Program]:
     for first, sizes in ((5, (1,)), (7, (3, 1)), (1, (2, 1))):
         start, rest = feed("a", tokens[:first], scope=scope), feed("a", tokens[first:], *sizes, scope=scope)
         yield Program((*start, Restore("a"), *rest))
+    if scope.ragged != "no" and scope.max_rows != 1:
+        rows = tuple(some_tokens(scope, size, seed=55 + size) for size in (2, 5))
+        both = tuple(some_tokens(scope, 1, seed=58 + row) for row in range(2))
+        yield Program((Append("a", rows), Restore("a"), Append("a", both), Append("a", both)))
 
 
 def verified_drafts(scope: Scope) -> Iterable[Program]:

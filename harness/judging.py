@@ -126,11 +126,13 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     )
     worst = max(trials, key=lambda trial: trial.difference, default=None)
     verdict, reason = _verdict(trials)
-    if given_up and verdict is Verdict.ERRORED:
+    if given_up and verdict is Verdict.ERRORED and len(trials) > 1:
         reason = f"given up after {len(trials)} programs: {reason}"
     pool = sum((trial.pool for trial in trials if trial.pool is not None), Pool())
     if pool.positions and verdict is Verdict.PASSED:
         verdict, reason = _pooled(pool)
+    if verdict is Verdict.PASSED and profile.expired:
+        reason = f"cut short by the budget after {len(trials)} programs" + (f"; {reason}" if reason else "")
     first = next((number for number, trial in enumerate(trials, 1) if trial.verdict is Verdict.FAILED), None)
     return Case(
         target=target,

@@ -168,10 +168,8 @@ def _verdict(trial: Trial, broken: Step | None, worst: tuple[float, Step, int], 
 
 def _after_what_it_is_about(program: Program, steps: list[Step]) -> list[Step]:
     """Only steps that read a cache, and only those behind the first op that is no append, lest honest ones dilute."""
-    first = next((index for index, op in enumerate(program.ops) if not isinstance(op, Append)), None)
-    if first is None:
-        return [step for step in steps if not step.fresh] or steps
-    return [step for step in steps if step.index > first]
+    first = next((index for index, op in enumerate(program.ops) if not isinstance(op, Append)), len(program.ops))
+    return [step for step in steps if step.index > first] or [step for step in steps if not step.fresh] or steps
 
 
 def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from . import registry, saved
 from .conformance import chosen, subjects
-from .errors import ProgramError
+from .errors import AdapterError, ProgramError, Unsupported
 from .history import histories
 from .program import Append, Op, Program, print_op
 from .runner import Step, execute
@@ -55,11 +55,19 @@ def saved_program(text: str) -> Program | None:
     return Program.parse(found[0].program)
 
 
-def _steps(program: Program, subject: Subject, judged: Judged) -> Iterator[Step]:
+def _steps(program: Program, subject: Subject, judged: Judged) -> list[Step]:
+    """The program's steps; none where it hangs or dies, which its trial has told."""
     if unsupported(program, subject.scope):
-        return
+        return []
     exact = isinstance(subject.tolerance(judged), Exact)
-    yield from execute(program, subject.implementation, subject.oracle, exact=exact)
+
+    def run() -> list[Step]:
+        return list(execute(program, subject.implementation, subject.oracle, exact=exact))
+
+    try:
+        return subject.guard.run(run, subject.implementation)
+    except (AdapterError, Unsupported):
+        return []
 
 
 def _line(step: Step, trial: Trial) -> tuple[str, str, str, str, str]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 from . import registry
 from .errors import KvconformError, TargetError
@@ -82,21 +82,18 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@cache
-def _oracle(target: str) -> Oracle:
-    """The oracle of a target's model, one a process."""
-    resolved = registry.resolve(target)
-    return Oracle(resolved.reference, resolved.implementation.dtype)
+_oracles: dict[str, Oracle] = {}
+"""By model, one a process: rows of one model share what the reference gave."""
 
 
 def _row_of(target: str, profile: Profile) -> Made:
     resolved = registry.resolve(target)
     if resolved.fault is None or resolved.sample is None:
         raise KvconformError(f"{target} brings no sample text, which the table is made with")
-    scheme, _, address = target.partition(":")
-    plain = f"{scheme}:{address.partition('/')[0]}/concat"
-    oracle = _oracle(plain) if resolved.fault.spoil is None else Oracle(resolved.reference, resolved.implementation.dtype)
-    subject = Subject(resolved.implementation, oracle)
+    model = resolved.model if resolved.model and resolved.fault.spoil is None else target
+    if model not in _oracles:
+        _oracles[model] = Oracle(resolved.reference, resolved.implementation.dtype)
+    subject = Subject(resolved.implementation, _oracles[model])
     return table_row(target, resolved.fault, subject, resolved.sample, registry.clauses(), profile)
 
 

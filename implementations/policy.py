@@ -175,7 +175,7 @@ class Concat:
         if count == 0:
             raise ValueError("an append needs at least one token")
         if rows != self.rows:
-            if self.length:
+            if int(self.lengths().max()):
                 raise ValueError(f"the cache has {self.rows} rows, the call {rows}")
             self.begin(rows)
         if int(tokens.max()) >= self.shape.vocab_size:

@@ -77,8 +77,15 @@ class Ring(Concat):
             raise ValueError(f"the ring reaches back to {floor}, not to {length}")
         self.length = length
 
+    def join(self, other: Concat) -> None:
+        # What one of them has lost is lost to all rows.
+        if isinstance(other, Ring):
+            self.reached = other.reached = max(self.reached, other.reached)
+        super().join(other)
+
     def contents(self) -> Contents:
-        slots = self.slot_of(self.held())
+        """All that is still there: more than the window needs, for a rollback."""
+        slots = self.slot_of(self.span(max(0, self.reached - self.size(self.shape)), self.length))
         return [(k[:, :, slots], v[:, :, slots]) for k, v in zip(self.keys, self.values, strict=True)]
 
     def aligned(self, length: int) -> Contents:
@@ -86,8 +93,9 @@ class Ring(Concat):
 
     def fill(self, contents: Contents) -> None:
         self.allocate()
-        self.reached = self.length
-        slots = self.slot_of(self.held())
+        start = self.length - contents[0][0].shape[2]
+        self.reached = max(self.length, start + self.size(self.shape)) if start else self.length
+        slots = self.slot_of(self.span(start, self.length))
         for layer, (keys, values) in enumerate(contents):
             self.keys[layer][:, :, slots], self.values[layer][:, :, slots] = keys, values
 

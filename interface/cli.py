@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Differential conformance tests for the key/value caches of decoder language models.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -32,10 +32,18 @@ TargetName = Annotated[str, typer.Argument(metavar="TARGET", help="What is judge
 
 def main() -> None:
     """Entry point: what a user can cause ends in one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # an engine's message may hold what is no text
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False, default_map=_default_map())
     except KvconformError as error:
         _stop(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(2)
+    except OSError as error:
+        _stop(f"cannot write the output: {error.strerror or error}")
     except KeyboardInterrupt:
         _stop("interrupted", 130)
     except Exception as error:
@@ -66,12 +74,16 @@ def _default_map() -> dict[str, Any]:
 
 @app.callback(invoke_without_command=True)
 def root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
     if version:
         from importlib.metadata import version as installed
 
         typer.echo(f"kvconform {installed('kvconform')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
         raise typer.Exit
 
 
@@ -104,6 +116,7 @@ def check(
     names, profile = options.dtype_names(dtypes), replace(_profile(profile_name, max_examples, budget, seed), saved=kept)
     total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
     apart = target.partition(":")[0] not in options.TOGETHER if isolate is None else isolate
+    _prepare(out, target)
     guarding = guarding_of(target, time_limit, apart)
     resolved = registry.resolve(target)
     with progress(f"check {target}", total) as began:
@@ -129,6 +142,7 @@ def table(
 
     profile = _profile("quick", max_examples, "", seed)
     chosen = listed(patterns) if patterns else [one for one in listed(["*"]) if one.shown]
+    _prepare(out)
     with progress("table", len(chosen)) as began:
         run = run_table(chosen, profile, began)
     rows = [row for row in run.rows if not (only_failures and row.as_expected)]
@@ -161,7 +175,8 @@ def mutate(
     from .progress import progress
 
     chosen, profile = chosen_faults(faults), _profile(profile_name, max_examples, budget, seed)
-    with progress("mutate", len(chosen) * (1 if target else 2)) as began:
+    _prepare(out, target or "builtin:")
+    with progress("mutate", len(chosen) * (1 if target else 4)) as began:
         run = run_mutation(target, chosen, profile, options.dtype_names(dtypes), began)
     quiet = (Outcome.CAUGHT, Outcome.PASSED, Outcome.PROVED)
     shown = [mutant for mutant in run.mutants if not (only_failures and mutant.outcome in quiet)]
@@ -185,6 +200,7 @@ def replay(
     from ..harness.replay import replayed
 
     names = options.dtype_names(dtypes)
+    _prepare(None, target)
     code = 0
     for text, worst in replayed(target, program, pattern, names):
         typer.echo(text)
@@ -210,6 +226,19 @@ def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile
 
     limit = options.seconds(budget)
     return profile_named(name, examples=examples, seed=seed, deadline=None if limit is None else time.monotonic() + limit)
+
+
+def _prepare(out: Path | None, target: str = "") -> None:
+    """Before work begins: a folder for reports that can be written to, and one thread for the tiny built-in models,
+    whose threads would wait for each other longer than they compute."""
+    if out is not None:
+        from ..reports.folder import writable
+
+        writable(out)
+    if target.startswith("builtin:") and "OMP_NUM_THREADS" not in os.environ:
+        import torch
+
+        torch.set_num_threads(1)
 
 
 def _show(run: Run, text: str, as_json: bool, out: Path | None) -> None:

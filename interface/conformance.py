@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ..harness import registry
 from ..harness.conformance import conform
+from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
 from ..harness.oracle import Reference
 from ..harness.target import Resolved
@@ -26,16 +27,25 @@ class Conformance:
     @classmethod
     def resolved(cls) -> Resolved:
         """What is judged, and by what."""
+        if cls.implementation is None and not cls.target:
+            raise KvconformError(f"{cls.__name__} needs a target, or an implementation and a reference")
         if cls.implementation is None:
             return registry.resolve(cls.target)
-        assert cls.reference is not None, f"{cls.__name__} needs a reference to judge its implementation by"
+        if cls.reference is None:
+            raise KvconformError(f"{cls.__name__} needs a reference to judge its implementation by")
         return Resolved(cls.implementation, cls.reference)
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         metafunc.parametrize("clause", [clause.id for clause in registry.clauses()])
 
     def test_clause(self, clause: str) -> None:
-        ask(self.target or type(self).__name__, self.resolved(), clause, self.profile, self.dtypes)
+        import pytest
+
+        try:
+            resolved = self.resolved()
+        except KvconformError as error:
+            pytest.fail(f"kvconform: {error}", pytrace=False)
+        ask(self.target or type(self).__name__, resolved, clause, self.profile, self.dtypes)
 
 
 def ask(target: str, resolved: Resolved, clause: str, profile: str, dtypes: tuple[str, ...] = (), **changes: Any) -> None:

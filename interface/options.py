@@ -50,16 +50,26 @@ def defaults(folder: Path | None = None) -> dict[str, Any]:
     for place in (start, *start.parents):
         path = place / "pyproject.toml"
         if path.is_file():
-            try:
-                found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("kvconform", {})
-            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise KvconformError(f"{path} is no valid TOML: {error}") from None
+            found = _section(path)
             if unknown := sorted(set(found) - KNOWN):
                 raise KvconformError(
                     f"[tool.kvconform] in {path} has no option {unknown[0]!r}; it takes {', '.join(sorted(KNOWN))}"
                 )
             return found
     return {}
+
+
+def _section(path: Path) -> dict[str, Any]:
+    """`[tool.kvconform]` of a file, empty where it has none."""
+    try:
+        found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise KvconformError(f"{path} is no valid TOML: {error}") from None
+    for name in ("tool", "kvconform"):
+        found = found.get(name, {})
+        if not isinstance(found, dict):
+            raise KvconformError(f"{name} in {path} is no table; write [tool.kvconform] and the options below it")
+    return found
 
 
 def seconds(budget: str) -> float | None:

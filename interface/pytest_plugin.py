@@ -5,7 +5,7 @@ It imports nothing of the package until it is asked for something, so a run with
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,20 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kvconform(target, clause): one clause of the contract asked of one implementation")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the asked targets' items before -k and -m choose among them."""
-    targets: list[str] = _option(config, "--kvconform-target")
-    if targets:
-        items.extend(_items(session, config, targets))
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Tell what is wrong with the options before anything is collected."""
+    if _option(session.config, "--kvconform-target"):
+        _validated(session.config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The asked targets' items stand beside the files of a session, and are counted, chosen and reported like them."""
+    report = yield
+    if isinstance(collector, pytest.Session) and report.passed:
+        targets: list[str] = _option(collector.config, "--kvconform-target")
+        report.result.extend(TargetCollector.from_parent(collector, name=target) for target in targets)
+    return report
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -49,21 +57,36 @@ def pytest_report_header(config: pytest.Config) -> str | None:
     return f"kvconform: {', '.join(targets)} (seed {seed}, profile {profile})"
 
 
-def _items(session: pytest.Session, config: pytest.Config, targets: Iterable[str]) -> Iterable[pytest.Item]:
+def _validated(config: pytest.Config) -> list[str]:
+    """The ids of the clauses that are asked for. Raises `pytest.UsageError`, one line, where an option is wrong."""
     from ..harness import registry
-    from ..harness.conformance import chosen
+    from ..harness.conformance import chosen, precisions
     from ..harness.errors import KvconformError
-    from ..harness.target import Target
+    from .api import profile_named
+    from .options import dtype_names
 
     try:
-        clauses = chosen(registry.clauses(), _option(config, "--kvconform-clause"))
-        for target in targets:
-            Target.parse(target, registry.schemes())
+        names = [clause.id for clause in chosen(registry.clauses(), _option(config, "--kvconform-clause"))]
+        examples = _option(config, "--kvconform-max-examples")
+        if examples is not None and examples < 0:
+            raise KvconformError(f"--kvconform-max-examples {examples} is less than 0")
+        profile_named(_option(config, "--kvconform-profile"))
+        dtypes = dtype_names(_option(config, "--kvconform-dtype"))
+        for target in _option(config, "--kvconform-target"):
+            if target not in ClauseItem.loaded:
+                ClauseItem.loaded[target] = registry.resolve(target)
+            precisions(ClauseItem.loaded[target], dtypes)
     except KvconformError as error:
         raise pytest.UsageError(f"kvconform: {error}") from None
-    for target in targets:
-        for clause in clauses:
-            yield ClauseItem.from_parent(session, name=f"{target}::{clause.id}", target=target, clause=clause.id)
+    return names
+
+
+class TargetCollector(pytest.Collector):
+    """A target, with an item for each clause."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        for clause in _validated(self.config):
+            yield ClauseItem.from_parent(self, name=clause, target=self.name, clause=clause)
 
 
 class ClauseItem(pytest.Item):
@@ -77,15 +100,12 @@ class ClauseItem(pytest.Item):
         self.add_marker(pytest.mark.kvconform(target, clause))
 
     def runtest(self) -> None:
-        from ..harness import registry
         from ..harness.errors import KvconformError
         from .conformance import ask
         from .options import dtype_names
 
         option = partial(_option, self.config)
         try:
-            if self.target not in self.loaded:
-                self.loaded[self.target] = registry.resolve(self.target)
             ask(
                 self.target,
                 self.loaded[self.target],

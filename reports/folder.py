@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from ..harness.errors import ResultError
 from ..harness.run import Run
 from . import result_file
 from .html import render_html
 from .markdown import render_markdown
+
+
+def writable(folder: Path) -> None:
+    """Make a folder for reports. Raises `ResultError` where it cannot be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        raise ResultError(f"cannot write report files to {folder}: {error.strerror}; give another --out") from None
 
 
 def write_reports(run: Run, folder: Path, sentences: Mapping[str, str]) -> list[Path]:

@@ -18,6 +18,7 @@ from ..harness.run import SCHEMA_VERSION, Header, Run
 from ..harness.table import Danger, TableRow
 from ..harness.trial import Verdict
 
+FIGURES = {"largest", "allowed", "difference", "floor", "prefill", "incremental"}
 ENUMS: dict[str, type[Enum]] = {"verdict": Verdict, "kind": Kind, "danger": Danger, "outcome": Outcome}
 
 
@@ -45,17 +46,20 @@ def read(path: Path) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         raise ResultError(f"cannot read the result file {path}: {error}") from None
     records: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("header", "case", "row", "mutant", "footer")}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:
             record = json.loads(line)
             records[record.pop("type")].append(record)
-        except (ValueError, KeyError, AttributeError, TypeError):
+        except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise ResultError(f"line {number} of {path} is no record of a kvconform result file") from None
     if len(records["header"]) != 1 or len(records["footer"]) != 1:
         raise ResultError(f"{path} has no header or no footer: it is no whole kvconform result file; run the command again")
     header, footer = records["header"][0], records["footer"][0]
     if header.get("schema") != SCHEMA_VERSION:
         raise ResultError(f"{path} has schema {header.get('schema')}; this kvconform reads {SCHEMA_VERSION}")
+    counted = {kind: len(records[kind]) for kind in ("case", "row", "mutant")}
+    if footer.get("records") != counted:
+        raise ResultError(f"{path} has lost records, or has some twice: its footer counts {footer.get('records')}")
     try:
         return Run(
             header=_header(header),
@@ -65,18 +69,18 @@ def read(path: Path) -> Run:
             problems=tuple(footer["problems"]),
             seconds=footer["seconds"],
         )
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ResultError(f"{path} does not hold what a kvconform result file holds: {error}") from None
 
 
 def _line(kind: str, content: dict[str, Any]) -> str:
-    return json.dumps({"type": kind, **_plain(content)}, ensure_ascii=False, allow_nan=False)
+    return json.dumps({"type": kind, **_plain(content)}, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no infinity and no NaN; they are written as null."""
+    """JSON has no infinity and no NaN; they are written as the strings inf and nan."""
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return str(abs(value))
     if isinstance(value, dict):
         return {str(name): _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -86,7 +90,15 @@ def _plain(value: Any) -> Any:
 
 def _typed(record: dict[str, Any]) -> dict[str, Any]:
     record.pop("id", None)
-    return {name: ENUMS[name](value) if name in ENUMS else value for name, value in record.items()}
+    return {
+        name: ENUMS[name](value) if name in ENUMS else _figure(value) if name in FIGURES else value
+        for name, value in record.items()
+    }
+
+
+def _figure(value: Any) -> Any:
+    """A number, where one was written as a string."""
+    return float(value) if value in ("inf", "nan") else value
 
 
 def _header(record: dict[str, Any]) -> Header:
@@ -102,5 +114,7 @@ def _case(record: dict[str, Any]) -> Case:
 
 def _finding(record: dict[str, Any]) -> Finding:
     known = {field.name for field in fields(Finding)}
-    curve = tuple((int(token), math.inf if gap is None else float(gap)) for token, gap in record.pop("curve"))
-    return Finding(**{name: value for name, value in record.items() if name in known}, curve=curve)
+    curve = tuple((int(token), float(gap)) for token, gap in record.pop("curve"))
+    return Finding(
+        **{name: _figure(value) if name in FIGURES else value for name, value in record.items() if name in known}, curve=curve
+    )

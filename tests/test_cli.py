@@ -131,7 +131,7 @@ def counts(line: str) -> tuple[str, dict[str, int], dict[str, str]]:
 
 
 def test_what_holds_the_contract_exits_0(ran: Ran) -> None:
-    done = ran("check", "builtin:gpt/concat", *SMALL, "--seed", "7", "--dtype", "float32")
+    done = ran("check", "builtin:gpt/concat", *SMALL, "--seed", "7", "--dtype", "float32", "--only-failures")
     assert (done.returncode, done.stderr) == (0, "")
     verdict, each, rest = counts(last_line(done))
     assert verdict == "passed"
@@ -139,6 +139,7 @@ def test_what_holds_the_contract_exits_0(ran: Ran) -> None:
     assert each["passed"] >= 20
     assert (rest["target"], rest["seed"], rest["profile"]) == ("builtin:gpt/concat", "7", "quick")
     assert "FAILED" not in done.stdout
+    assert "prefill.identity" not in done.stdout  # no table of what passes
 
 
 def test_what_breaks_the_contract_exits_1(ran: Ran) -> None:
@@ -213,15 +214,8 @@ def test_the_exit_code_of_a_replay(program: str, code: int, verdict: str, ran: R
     assert last_line(done).startswith(f"builtin:gpt/concat in float32: {verdict}")
 
 
-def test_only_failures_shows_no_table_of_what_passes(ran: Ran) -> None:
-    done = ran("check", "builtin:gpt/concat", "--clause", "limit.tokens", "--only-failures")
-    assert done.returncode == 0
-    assert counts(last_line(done))[:2] == ("passed", {"passed": 2})
-    assert "limit.tokens" not in done.stdout
-
-
 def test_a_budget_ends_the_run_early(ran: Ran) -> None:
-    done = ran("check", "builtin:gpt/concat", "--profile", "thorough", "--budget", "2s", "--dtype", "float64")
+    done = ran("check", "builtin:gpt/concat", "--profile", "thorough", "--budget", "1s", "--dtype", "float64")
     verdict, _, rest = counts(last_line(done))
     assert verdict in ("passed", "inconclusive")
     assert int(rest["programs"]) < 2000
@@ -315,7 +309,6 @@ CONCAT = "builtin:gpt/concat"
         ("replay", CONCAT, "append a 1\nsing"),
         ("replay", "nonsense", "append a 1"),
         ("table", "builtin:nothing/*"),
-        ("mutate", CONCAT, "--fault", "nothing"),
         ("list",),
         ("list", "everything"),
     ],
@@ -468,7 +461,16 @@ def test_the_mutation_check_exits_1_for_a_catalogue_that_is_wrong(toy: Callable[
 
 
 def test_an_engines_worst_message_breaks_neither_the_terminal_nor_the_reports(toy: Callable[..., Done], tmp_path: Path) -> None:
-    done = toy("check", "toy:mouthful", "--clause", "prefill", "--out", str(tmp_path / "out"), PYTHONIOENCODING="utf-8:strict")
+    done = toy(
+        "check",
+        "toy:mouthful",
+        "--clause",
+        "prefill",
+        "--no-isolate",
+        "--out",
+        str(tmp_path / "out"),
+        PYTHONIOENCODING="utf-8:strict",
+    )
     assert done.returncode == 1, done.stderr
     assert "RuntimeError: first" in done.stdout
     assert "second line" not in done.stdout

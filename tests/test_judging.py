@@ -199,9 +199,18 @@ def without_times(cases: Iterable[Case]) -> list[Case]:
 
 
 def test_the_same_seed_gives_the_same_cases_and_findings() -> None:
-    asked, wrong = [clause("branch.fork"), clause("decode.incremental")], fault("kv_mismatch")
+    asked, resolved = [clause("branch.fork"), clause("decode.incremental")], registry.resolve("builtin:gpt/kv_mismatch")
     first, again, other = (
-        without_times(judge_clauses(asked, wrong, "builtin:gpt/kv_mismatch", replace(FEW, seed=seed))) for seed in (1, 1, 2)
+        # What an oracle remembers of longer passes differs by rounding, so each run gets a new one.
+        without_times(
+            judge_clauses(
+                asked,
+                Subject(resolved.implementation, Oracle(resolved.reference, torch.float32)),
+                "builtin:gpt/kv_mismatch",
+                replace(FEW, seed=seed),
+            )
+        )
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert all(case.findings for case in first)

@@ -97,8 +97,7 @@ def test_items_are_spread_over_processes(pytester: pytest.Pytester) -> None:
 
 
 USAGE = {
-    "no scheme": (asked("nonsense"), "'nonsense' is no target"),
-    "another scheme": (asked(RIGHT, "nonsense:gpt"), "'nonsense:gpt' is no target"),
+    "no scheme": (asked(RIGHT, "nonsense"), "'nonsense' is no target"),
     "no such way": (asked("builtin:gpt/concta"), "'concta'; did you mean concat"),
     "clause": ([*asked(RIGHT), "--kvconform-clause", "nothing.*"], "no clause matches 'nothing.*'"),
     "profile": ([*asked(RIGHT), "--kvconform-profile", "lazy"], "no profile 'lazy'"),

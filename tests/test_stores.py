@@ -86,6 +86,15 @@ def test_a_ring_goes_back_as_far_as_it_says_and_no_further(policy: type[Ring], r
     assert cache.contents()[0][0][0, 0, :, 0].tolist() == list(range(floor - 5, floor))
 
 
+@pytest.mark.parametrize("policy", [Ring, RingBlocks])
+def test_a_ring_goes_back_as_far_after_it_was_restored_or_joined(policy: type[Ring]) -> None:
+    cache = policy.load(SHAPE, filled(policy, [15, 5]).dump())
+    cache.join(filled(policy, [20]))
+    floor = policy.crop_floor(SHAPE, [20])
+    cache.crop(floor)
+    assert cache.contents()[0][0][:, 0, :, 0].tolist() == [list(range(floor - 5, floor))] * 2
+
+
 def test_eight_bits_keep_a_vector_to_half_a_step() -> None:
     x = torch.randn(5, 7)
     step = x.abs().amax(dim=-1, keepdim=True) / 127
