@@ -461,7 +461,8 @@ MISBEHAVING = {
     "Spins": rf"{HANGS} in misbehave \(kvconform_engines\.py:\d+\)$",
     "Sleeps": rf"{HANGS} in misbehave \(kvconform_engines\.py:\d+\)$",
     "StuckInC": rf"{HANGS} in misbehave \(kvconform_engines\.py:\d+\)$",
-    "FloodsForEver": rf"{HANGS} in misbehave .*; the end of its output: .*drip \| drip",
+    # Where it is seen when its time is over is the flood, or the call that it came in.
+    "FloodsForEver": rf"{HANGS} in (misbehave|new_cache).*; the end of its output: .*drip \| drip",
     "Exits": r"^its process ended with exit code 3 in new_cache; the end of its output: the last words$",
     "CallsExit": r"^its process ended with exit code 1 in new_cache; the end of its output: nothing left to do$",
     "Killed": r"^its process was killed by SIGKILL \(for want of memory\?\) in new_cache$",
