@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -264,19 +265,20 @@ def reuses_work(program: Program, subject: Subject, judged: Judged) -> Trial:
     """A one-token append on a long cache multiplies no more than twice what it does on a short one."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    work: list[tuple[Step, int]] = []
+    appends = [index for index, op in enumerate(program.ops) if isinstance(op, Append) and len(op.rows[0]) == 1]
+    counted = {appends[0], appends[-1]} if appends else set[int]()
+    single: list[tuple[Step, int]] = []
     steps = _run(program, subject)
-    while True:
-        with FlopCounterMode(display=False) as counter:
-            step = next(steps, None)
-        if step is None:
-            break
+    for index in range(len(program.ops)):
+        counter = FlopCounterMode(display=False) if index in counted else None
+        with counter or nullcontext():
+            step = next(steps)
         if step.divergence:
             return _failed(program, step, step.divergence, step.detail)
-        counts = counter.get_flop_counts().get("Global", {})
-        # Batched products are attention's, which must grow with the length.
-        work.append((step, sum(count for name, count in counts.items() if str(name) in PROJECTIONS)))
-    single = [(step, count) for step, count in work if isinstance(step.op, Append) and len(step.op.rows[0]) == 1]
+        if counter:
+            counts = counter.get_flop_counts().get("Global", {})
+            # Batched products are attention's, which must grow with the length.
+            single.append((step, sum(count for name, count in counts.items() if str(name) in PROJECTIONS)))
     if len(single) < 2 or not single[0][1]:
         return Trial(program, Verdict.UNSUPPORTED, "no matrix products can be counted")
     (_, least), (last, most) = single[0], single[-1]

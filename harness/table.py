@@ -140,9 +140,16 @@ def _teacher_forced(chosen: Scenario, subject: Subject, sample: Sample) -> tuple
 
 
 def _contract(target: str, fault: Fault, subject: Subject, clauses: Sequence[Clause], profile: Profile) -> list[Case]:
-    """Everything for what must pass; for a fault the clauses of the family that must catch it."""
-    asked = clauses if fault.kind is not Kind.FAULT else [c for c in clauses if c.family == fault.clause_family]
-    return [judge_clause(clause, subject, target, profile) for clause in asked]
+    """Everything for what must pass; for a fault the clauses of the family that must catch it, until one does."""
+    if fault.kind is not Kind.FAULT:
+        return [judge_clause(clause, subject, target, profile) for clause in clauses]
+    family = sorted((c for c in clauses if c.family == fault.clause_family), key=lambda clause: clause.id != fault.clause)
+    cases: list[Case] = []
+    for clause in family:
+        cases.append(judge_clause(clause, subject, target, profile))
+        if cases[-1].verdict is Verdict.FAILED:
+            break
+    return cases
 
 
 def _together(cases: list[Case]) -> Verdict:
