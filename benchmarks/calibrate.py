@@ -17,11 +17,12 @@ from hypothesis.errors import NoSuchExample
 from kvconform.harness import registry
 from kvconform.harness.fault import Kind
 from kvconform.harness.generate import Mix, programs
+from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.program import Program
 from kvconform.harness.scope import Scope, unsupported
 from kvconform.harness.tolerance import BUG_FACTOR, FLOOR_FACTOR, SCALE_ULPS, Rounding, allowance
-from kvconform.harness.trial import Judged, Subject, Verdict, attempt, logits_match, longest_rows
+from kvconform.harness.trial import Judged, Subject, Verdict, attempt, longest_rows
 
 MIX = Mix(
     ops=(("append", 6), ("fork", 2), ("crop", 2), ("reset", 1), ("select", 2), ("join", 1), ("restore", 1)),

@@ -20,9 +20,10 @@ from kvconform.harness import coverage, registry
 from kvconform.harness.fault import Kind
 from kvconform.harness.generate import Mix, programs
 from kvconform.harness.history import histories
+from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.program import Program
-from kvconform.harness.trial import Judged, Subject, Verdict, attempt, logits_match
+from kvconform.harness.trial import Judged, Subject, Verdict, attempt
 
 MODELS = ("gpt", "llama", "window", "hybrid")
 MIX = Mix(ops=EVERYTHING, rows=3, caches=4, steps=(5, 13), ragged=True)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from .comparison import compare
 from .errors import AdapterError, Unsupported
 from .history import histories
+from .match import logits_match
 from .noise import noise_is_noise
 from .program import Append, Fork, Op, Program, Reset, Row, print_op
 from .runner import Divergence, Step, error_text, execute
 from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
-from .trial import Judged, Subject, Trial, Verdict, judge, logits_match, reads_no_cache
+from .trial import Judged, Subject, Trial, Verdict, judge, reads_no_cache
 
 if TYPE_CHECKING:
     from torch import Tensor

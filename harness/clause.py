@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .generate import Mix
+from .match import logits_match
 from .program import Program
 from .scope import Scope
-from .trial import Check, Judged, logits_match
+from .trial import Check, Judged
 
 
 def no_programs(scope: Scope) -> Iterable[Program]:

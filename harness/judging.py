@@ -12,7 +12,7 @@ from . import coverage, saved
 from .clause import Clause
 from .errors import KvconformError
 from .generate import programs
-from .noise import Pool
+from .pool import Pool
 from .program import Program
 from .results import Case, finding_of
 from .runner import error_text

@@ -8,13 +8,14 @@ keeps fewer bits, the reference with keys and values rounded to as many.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from .errors import Unsupported
 from .history import histories
 from .implementation import Implementation
+from .pool import Pool
 from .program import Append, Program, Row
 from .runner import Divergence, Step, execute
 from .tolerance import Ratio
@@ -22,33 +23,6 @@ from .trial import Judged, Subject, Trial, Verdict, longest_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Sums over positions: squared errors and KL divergences from the reference, of what is judged and of the noise."""
-
-    error: float = 0.0
-    noise: float = 0.0
-    divergence: float = 0.0
-    noise_divergence: float = 0.0
-    positions: int = 0
-
-    def __add__(self, other: Pool) -> Pool:
-        return Pool(
-            self.error + other.error,
-            self.noise + other.noise,
-            self.divergence + other.divergence,
-            self.noise_divergence + other.noise_divergence,
-            self.positions + other.positions,
-        )
-
-    @property
-    def ratio(self) -> float:
-        """The larger of the ratios of root mean squares and of root mean KL divergences; NaN counts as infinite."""
-        pairs = ((self.error, self.noise), (self.divergence, self.noise_divergence))
-        found = [math.sqrt(above / below) if below > 0 else (math.inf if above > 0 else 1.0) for above, below in pairs]
-        return max((ratio if ratio == ratio else math.inf for ratio in found), default=math.inf)
 
 
 class Noise:
@@ -72,6 +46,14 @@ class Noise:
         if self.implementation.lossy is not None:
             return self.oracle.rounded(tokens, self.implementation.lossy)
         return single_call(self.implementation, tokens)
+
+
+_NOISES: WeakKeyDictionary[Subject, Noise] = WeakKeyDictionary()
+
+
+def noise_of(subject: Subject) -> Noise:
+    """The noise of a subject, measured once for each row."""
+    return _NOISES.setdefault(subject, Noise(subject))
 
 
 def single_call(implementation: Implementation, tokens: Row) -> Tensor:
@@ -182,7 +164,7 @@ def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
         taken = min(len(new), count)
         start = count - taken if subject.implementation.ragged == "left" or count == 1 else 0
         error, divergence = squares(step.logits[index, start : start + taken], subject.oracle.row(row, taken))
-        noise, noise_divergence = (part[-taken:] for part in subject.noise.of(row))
+        noise, noise_divergence = (part[-taken:] for part in noise_of(subject).of(row))
         sums = (part.tolist() for part in (error, noise, divergence, noise_divergence))
         for at, (above, below, apart, noise_apart) in enumerate(zip(*sums, strict=True), start):
             pools[at] += Pool(above, below, apart, noise_apart, 1)

@@ -11,11 +11,12 @@ from . import registry, saved
 from .conformance import chosen, subjects
 from .errors import AdapterError, ProgramError, Unsupported
 from .history import histories
+from .match import logits_match
 from .program import Append, Op, Program, print_op
 from .runner import Step, execute
 from .scope import Scope, unsupported
 from .tolerance import Exact
-from .trial import READ_NO_CACHE, Judged, Subject, Trial, Verdict, attempt, logits_match
+from .trial import READ_NO_CACHE, Judged, Subject, Trial, Verdict, attempt
 
 WIDEST_OP = 48
 

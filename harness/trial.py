@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .noise import Noise, Pool
+    from .pool import Pool
 
 from .errors import AdapterError, Lost, Unsupported
 from .history import histories
 from .implementation import Implementation
 from .oracle import Oracle
 from .program import Append, Program, Row
-from .runner import Divergence, Step, error_text, execute
+from .runner import Divergence, Step, error_text
 from .scope import Scope, unsupported
 from .tolerance import Absolute, Allowance, Band, Exact, Ratio, Rounding, Tolerance, allowance
 from .watchdog import Guard, Watchdog
@@ -57,13 +57,6 @@ class Subject:
     @property
     def dtype_name(self) -> str:
         return str(self.implementation.dtype).removeprefix("torch.")
-
-    @cached_property
-    def noise(self) -> Noise:
-        """The noise floor of noisy arithmetic and lossy stores."""
-        from .noise import Noise
-
-        return Noise(self)
 
     @property
     def scope(self) -> Scope:
@@ -107,7 +100,7 @@ class Trial:
 
 
 Check = Callable[[Program, Subject, Judged], Trial]
-"""Judges one program. The common one is `logits_match`."""
+"""Judges one program. The common one is `match.logits_match`."""
 
 
 READ_NO_CACHE: set[Check] = set()
@@ -134,19 +127,6 @@ def attempt(check: Check, program: Program, subject: Subject, judged: Judged = J
         return Trial(program, Verdict.ERRORED, f"the adapter: {error}")
     except Exception as error:
         return Trial(program, Verdict.ERRORED, f"the harness or the reference: {error_text(error)}")
-
-
-def logits_match(program: Program, subject: Subject, judged: Judged) -> Trial:
-    """Every judged append gives the logits of the reference on the same history."""
-    subject.oracle.prepare(longest_rows(program))
-    tolerance = subject.tolerance(judged)
-    if isinstance(tolerance, Ratio):
-        from .noise import ratio_match
-
-        return ratio_match(program, subject, judged, tolerance)
-    exact = isinstance(tolerance, Exact)
-    steps = list(execute(program, subject.implementation, subject.oracle, exact=exact))
-    return judge(program, steps, tolerance, subject, judged)
 
 
 def judge(program: Program, steps: list[Step], tolerance: Tolerance, subject: Subject, judged: Judged) -> Trial:

@@ -17,12 +17,13 @@ from kvconform.harness.generate import Mix, programs
 from kvconform.harness.history import histories
 from kvconform.harness.implementation import Implementation
 from kvconform.harness.judging import Profile, judge_clauses
+from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle, Reference
 from kvconform.harness.program import Append, Program, Row
 from kvconform.harness.results import exit_code
 from kvconform.harness.runner import Divergence, Step, apply_ops, execute
 from kvconform.harness.scope import Scope
-from kvconform.harness.trial import Check, Judged, Subject, Trial, Verdict, attempt, logits_match, longest_rows
+from kvconform.harness.trial import Check, Judged, Subject, Trial, Verdict, attempt, longest_rows
 from kvconform.reference.shipped import reference
 from torch import Tensor
 

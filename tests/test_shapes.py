@@ -6,12 +6,13 @@ import pytest
 import torch
 from kvconform.harness import registry
 from kvconform.harness.generate import feed, some_tokens
+from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.program import Op, Program, Reset
 from kvconform.harness.runner import Divergence
 from kvconform.harness.scope import Scope
 from kvconform.harness.shapes import Broadcast, read_broadcast
-from kvconform.harness.trial import Subject, attempt, logits_match
+from kvconform.harness.trial import Subject, attempt
 
 PUBLISHED = {
     # 13 tokens at position 32 on an empty cache: cleared without reset.

@@ -17,12 +17,13 @@ from kvconform.harness.conformance import Guarding, conform, subject
 from kvconform.harness.errors import AdapterError, Died, TimeLimit, Unsupported
 from kvconform.harness.implementation import Implementation
 from kvconform.harness.judging import PATIENCE, Profile
+from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.precision import lifted
 from kvconform.harness.program import Program
 from kvconform.harness.results import exit_code, tally
 from kvconform.harness.target import Resolved
-from kvconform.harness.trial import Subject, Verdict, attempt, logits_match
+from kvconform.harness.trial import Subject, Verdict, attempt
 from kvconform.harness.watchdog import Guard, Watchdog, culprit
 from torch import Tensor
 

@@ -26,13 +26,14 @@ from kvconform.harness.conformance import Guarding, conform
 from kvconform.harness.errors import AdapterError, Died, KvconformError, TimeLimit, Unsupported
 from kvconform.harness.implementation import Implementation
 from kvconform.harness.judging import PATIENCE, PROFILES, Profile
+from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.program import Program
 from kvconform.harness.results import Case, exit_code, tally
 from kvconform.harness.runner import Divergence, error_text
 from kvconform.harness.scope import Scope
 from kvconform.harness.target import Resolved
-from kvconform.harness.trial import Subject, Trial, Verdict, attempt, logits_match
+from kvconform.harness.trial import Subject, Trial, Verdict, attempt
 from kvconform.harness.wire import as_exception, differs, overwrite, packed, told, unpacked
 from kvconform.harness.worker import FromPickle, FromTarget, Isolated, Recipe, Worker
 
