@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # for type checkers and editors only; never run
     from .harness.errors import KvconformError, Unsupported
     from .harness.implementation import Cache, Implementation
     from .harness.program import Program
-    from .interface.api import check
+    from .interface.api import check, replay
     from .interface.conformance import Conformance
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ _PUBLIC = {
     "KvconformError": "kvconform.harness.errors",
     "Unsupported": "kvconform.harness.errors",
     "check": "kvconform.interface.api",
+    "replay": "kvconform.interface.api",
     "Conformance": "kvconform.interface.conformance",
 }
 
@@ -37,6 +38,7 @@ __all__ = [
     "Unsupported",
     "__version__",
     "check",
+    "replay",
 ]
 
 

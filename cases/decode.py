@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..harness.checks import does_not_drift, reuses_work
+from ..harness.checks import does_not_drift, ready_to_count, reuses_work
 from ..harness.clause import Clause
 from ..harness.generate import Mix, feed, some_tokens
 from ..harness.program import Program
@@ -50,5 +50,6 @@ CLAUSES = (
         why="A cache that computes everything again gives right logits and is no cache.",
         fixed=short_and_long,
         check=reuses_work,
+        ready=ready_to_count,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cache
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -260,6 +261,16 @@ def does_not_drift(program: Program, subject: Subject, judged: Judged) -> Trial:
     step = Step(len(program.ops) - 1, last, 0, trial.differences[-1][0])
     detail = f"the error grows: median {early:.3g} in the first quarter, {late:.3g} in the last"
     return _failed(program, step, Divergence.LOGITS, detail, max(gaps))
+
+
+@cache
+def ready_to_count() -> None:
+    """Use torch's counter once: its first use imports for seconds."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with torch.inference_mode(), FlopCounterMode(display=False):
+        (torch.ones(1, 2, 3) @ torch.ones(3, 4)).softmax(dim=-1)
 
 
 def reuses_work(program: Program, subject: Subject, judged: Judged) -> Trial:

@@ -29,6 +29,8 @@ class Clause:
     mix: Mix | None = None
     judged: Judged = Judged.ALL
     check: Check = logits_match
+    ready: Callable[[], None] | None = None
+    """What has to be done once before any program, lest a program's time limit pays for it."""
 
     @property
     def family(self) -> str:

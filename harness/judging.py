@@ -106,6 +106,8 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     if not profile.examples and not again and next(iter(clause.fixed(scope)), None) is None:
         reason = "it is asked by generated programs only, and none were wanted"
         return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
+    if clause.ready:
+        clause.ready()
     patience = _Patience(subject.guard)
     trials = list(_trials(clause, subject, profile, patience, again))
     given_up = patience.over

@@ -15,13 +15,16 @@ from .match import logits_match
 from .program import Append, Op, Program, print_op
 from .runner import Step, execute
 from .scope import Scope, unsupported
+from .target import Resolved
 from .tolerance import Exact
 from .trial import READ_NO_CACHE, Judged, Subject, Trial, Verdict, attempt
 
 WIDEST_OP = 48
 
 
-def replayed(target: str, text: str, clause: str = "", dtypes: Sequence[str] = ()) -> Iterator[tuple[str, int]]:
+def replayed(
+    target: str, resolved: Resolved, text: str, clause: str = "", dtypes: Sequence[str] = ()
+) -> Iterator[tuple[str, int]]:
     """For each precision a table of the steps with the verdict below, and the exit code that it stands for."""
     program = saved_program(text) or Program.parse(text)
     histories(program)
@@ -29,7 +32,8 @@ def replayed(target: str, text: str, clause: str = "", dtypes: Sequence[str] = (
     if clause:
         asked = chosen(registry.clauses(), clause)[0]
         check, judged = asked.check, asked.judged
-    resolved = registry.resolve(target)
+        if asked.ready:
+            asked.ready()
     if check not in READ_NO_CACHE:
         unsupported(program, Scope.of(resolved.implementation))
     own = str(resolved.implementation.dtype).removeprefix("torch.")

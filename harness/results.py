@@ -41,7 +41,9 @@ class Finding:
 
     @property
     def reproduce(self) -> str:
-        """A command that shows this failure again."""
+        """A command, or a line of Python, that shows this failure again."""
+        if ":" not in self.target:  # an object of the user's, which no command line can name
+            return f"kvconform.replay(mine, reference, {self.program!r}, clause={self.clause!r}, dtypes=[{self.dtype!r}])"
         asked = f"--clause {self.clause} --dtype {self.dtype}"
         return f"kvconform replay {quote(self.target)} {quote(self.program)} {asked}"
 

@@ -78,15 +78,38 @@ def check(
     """
     from ..reports.terminal import check_report
 
-    if isinstance(target, str):
-        resolved, name = registry.resolve(target), target
-    elif reference is None:
-        raise KvconformError("give a reference to judge by: kvconform.check(mine, reference)")
-    else:
-        name = target.name or type(target).__name__
-        resolved = Resolved(target, reference)
+    name, resolved = _resolved(target, reference)
     guarding = guarding_of(target, time_limit, isolate)
     run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes, None, guarding)
     if not quiet:
         print(check_report(run, sentences()))
     return run
+
+
+def replay(
+    target: str | Implementation,
+    reference: Reference | None,
+    program: str,
+    *,
+    clause: str = "",
+    dtypes: Sequence[str] = (),
+) -> int:
+    """Run one program step by step, as a finding's last line says; print the steps, and give the exit code of the
+    command of that name. Raises `ProgramError` where the program is not legal."""
+    from ..harness.replay import replayed
+
+    name, resolved = _resolved(target, reference)
+    code = 0
+    for text, worst in replayed(name, resolved, program, clause, dtypes):
+        print(text)
+        code = 1 if 1 in (code, worst) else max(code, worst)
+    return code
+
+
+def _resolved(target: str | Implementation, reference: Reference | None) -> tuple[str, Resolved]:
+    """A target's name and what it stands for. Raises `KvconformError` where there is nothing to judge by."""
+    if isinstance(target, str):
+        return target, registry.resolve(target)
+    if reference is None:
+        raise KvconformError("give a reference to judge by: kvconform.check(mine, reference)")
+    return target.name or type(target).__name__, Resolved(target, reference)

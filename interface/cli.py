@@ -197,12 +197,13 @@ def replay(
     dtypes: options.Dtypes = "",
 ) -> None:
     """Run one program step by step. Exit code 0: it passed; 1: it failed; 2: it cannot be told."""
+    from ..harness import registry
     from ..harness.replay import replayed
 
     names = options.dtype_names(dtypes)
     _prepare(None, target)
     code = 0
-    for text, worst in replayed(target, program, pattern, names):
+    for text, worst in replayed(target, registry.resolve(target), program, pattern, names):
         typer.echo(text)
         code = 1 if 1 in (code, worst) else max(code, worst)
     raise typer.Exit(code)

@@ -41,10 +41,13 @@ class Conformance:
     def test_clause(self, clause: str) -> None:
         import pytest
 
+        wrong, resolved = "", None
         try:
             resolved = self.resolved()
         except KvconformError as error:
-            pytest.fail(f"kvconform: {error}", pytrace=False)
+            wrong = str(error)
+        if resolved is None:  # outside the handler, whose exception pytest would print too
+            pytest.fail(f"kvconform: {wrong}", pytrace=False)
         ask(self.target or type(self).__name__, resolved, clause, self.profile, self.dtypes)
 
 

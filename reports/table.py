@@ -30,6 +30,19 @@ def figure(value: float | None) -> str:
     return "0" if value == 0 else f"{value:.3g}"
 
 
+Cells = Sequence[object]
+
+
+def for_style(lines: Sequence[Cells], columns: Cells, style: str) -> tuple[list[list[str]], list[str]]:
+    """Cells and headers as text; in a markdown table a bar inside a cell is escaped, or it would end the cell."""
+
+    def cell(value: object) -> str:
+        text = str(value)
+        return text.replace("|", "\\|") if style == "github" else text
+
+    return [[cell(value) for value in line] for line in lines], [cell(column) for column in columns]
+
+
 def failure_table(rows: Sequence[TableRow], style: str = "simple") -> str:
     """One line an implementation, with the columns of the failure table."""
     lines = [
@@ -46,8 +59,9 @@ def failure_table(rows: Sequence[TableRow], style: str = "simple") -> str:
         )
         for row in rows
     ]
+    lines, columns = for_style(lines, FAILURE_COLUMNS, style)
     align = ("left", "right", "right", "right", "right", "right", "left", "left", "left")
-    return tabulate(lines, FAILURE_COLUMNS, tablefmt=style, colalign=align if lines else None, disable_numparse=True)
+    return tabulate(lines, columns, tablefmt=style, colalign=align if lines else None, disable_numparse=True)
 
 
 def case_table(cases: Sequence[Case], style: str = "simple") -> str:
@@ -65,6 +79,7 @@ def case_table(cases: Sequence[Case], style: str = "simple") -> str:
         for case in cases
     ]
     columns = ("clause", "dtype", "verdict", "programs", "max |Δ|", "allowed", "what")
+    lines, columns = for_style(lines, columns, style)
     return tabulate(lines, columns, tablefmt=style, disable_numparse=True)
 
 
@@ -99,4 +114,5 @@ def mutant_table(mutants: Sequence[Mutant], style: str = "simple") -> str:
         for mutant in shown
     ]
     columns = ("fault", "on", "kind", "outcome", "clause", "programs", "what")
+    lines, columns = for_style(lines, columns, style)
     return tabulate(lines, columns, tablefmt=style, disable_numparse=True)
