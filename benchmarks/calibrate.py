@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--noisy", type=int, default=100, help="programs for each cache of the noisy engine")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print("# Calibration of the tolerances\n\nMade by `python benchmarks/calibrate.py`.")
+    print(f"# Calibration of the tolerances\n\nMade by `python benchmarks/calibrate.py --programs {asked.programs}`.")
     print(f"Rounding: max({FLOOR_FACTOR:g} × floor, {SCALE_ULPS:g} ulp of the scale); torch {torch.__version__}.\n")
     clean(asked.programs)
     faulty()
