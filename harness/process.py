@@ -17,6 +17,7 @@ from types import ModuleType
 
 from . import host
 from .errors import Died, TimeLimit
+from .output import FLOOD, LastWords, ending, said
 from .runner import error_text
 from .watchdog import culprit
 
@@ -24,12 +25,6 @@ START = 120.0
 """Seconds that building an implementation may take at least."""
 TELLING = 2.0
 """Seconds that a process which hangs has to write where."""
-LAST_WORDS = 16384
-"""Bytes that are remembered of what a worker writes."""
-SHOWN_LINES, SHOWN = 3, 300
-"""Lines, and characters, of it that are shown."""
-FLOOD = 512
-"""Reads in a row, of half of that, after which more to come is a flood."""
 PRELOADED = ("harness", "reference", "implementations")
 """Folders of this package whose modules are imported before anything is forked, where they are loaded here."""
 
@@ -56,10 +51,10 @@ class Child:
             their_output.close()
         assert self.process.pid
         self.pid = self.process.pid
-        self.written = b""
         self.ready = select.poll()
         for end in (self.pipe.fileno(), self.output.fileno(), self.process.sentinel):
             self.ready.register(end, select.POLLIN)
+        self.words = LastWords(self.output, lambda: self.ready.unregister(self.output.fileno()))
         _running.add(self)
         try:
             self.greeting = pickle.loads(self.receive(start, " while it was built"))
@@ -87,26 +82,13 @@ class Child:
             if self.process.sentinel in ready:
                 raise Died(self._epitaph(doing))
             if ready:
-                self.read_output(1)
+                self.words.read(1)
             if left == 0:
                 what = f"no answer within the time limit of {self.limit:g} s"
                 raise TimeLimit(f"{what}{self._where_it_is() or doing}{self._said()}")
 
-    def read_output(self, times: int) -> None:
-        """Take in what was written, so often at most: what floods has no end."""
-        for _ in range(times):
-            if self.output.closed or not self.output.poll():
-                return
-            read = os.read(self.output.fileno(), LAST_WORDS // 2)
-            self.written = (self.written + read)[-LAST_WORDS:]
-            if not read:
-                self.ready.unregister(self.output.fileno())
-                self.output.close()
-
     def forget_output(self) -> None:
-        """What is shown at the end of a program is of that program."""
-        self.read_output(FLOOD)
-        self.written = b""
+        self.words.forget()
 
     def end(self) -> None:
         """Kill the process and all that it has started."""
@@ -126,27 +108,23 @@ class Child:
     def _epitaph(self, doing: str) -> str:
         self.process.join(5)
         code = self.process.exitcode
-        self.read_output(FLOOD)
-        how = "closed its pipe" if code is None else f"ended with exit code {code}"
-        if code is not None and code < 0:
-            how = f"was killed by {signal.Signals(-code).name}" + " (for want of memory?)" * (-code == signal.SIGKILL)
-        return f"its process {how}{_where(self.written) or doing}{self._said()}"
+        self.words.read(FLOOD)
+        how = "closed its pipe" if code is None else ending(code)
+        return f"its process {how}{_where(self.words.text) or doing}{self._said()}"
 
     def _where_it_is(self) -> str:
         """Let it write its stack, which needs no Python to run in it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, host.ASK_WHERE)
         deadline = time.monotonic() + TELLING
-        while not (where := _where(self.written)) and time.monotonic() < deadline:
-            if self.output.closed or not self.output.poll():
+        while not (where := _where(self.words.text)) and time.monotonic() < deadline:
+            if not self.words.waiting:
                 time.sleep(0.01)
-            self.read_output(1)
+            self.words.read(1)
         return where
 
     def _said(self) -> str:
-        text = FRAME.sub("", STACK.sub("", self.written.decode(errors="replace")))
-        lines = [line.strip() for line in text.splitlines() if line.strip()][-SHOWN_LINES:]
-        return f"; the end of its output: {' | '.join(lines)[-SHOWN:]}" if lines else ""
+        return said(FRAME.sub("", STACK.sub("", self.words.text)))
 
 
 _running: set[Child] = set()
@@ -169,9 +147,9 @@ STACK = re.compile(
 FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.M)
 
 
-def _where(written: bytes) -> str:
+def _where(text: str) -> str:
     """The place in the user's code that the last stack in a text shows."""
-    stacks = [FRAME.findall(part) for part in STACK.split(written.decode(errors="replace"))[1:]]
+    stacks = [FRAME.findall(part) for part in STACK.split(text)[1:]]
     last = next((stack for stack in reversed(stacks) if stack), [])
     return culprit((path, int(line), name) for path, line, name in last)
 

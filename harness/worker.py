@@ -8,12 +8,11 @@ forked from a server that has imported torch, in milliseconds.
 from __future__ import annotations
 
 import pickle
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,15 +20,14 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .errors import AdapterError, Died, KvconformError, Lost
 from .implementation import Implementation
+from .keeper import Keeper
 from .process import Child
 from .runner import error_text
-from .watchdog import TIME_LIMIT, Guard
+from .watchdog import TIME_LIMIT
 from .wire import Pickled, Raised, Raw, Ref, Refused, Reply, Request, as_exception, overwrite, packed, unpacked, unpickled
 
 if TYPE_CHECKING:
     from .target import Resolved
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -89,24 +87,16 @@ class Handle:
     ref: Ref
 
 
-class Worker(Guard):
-    """Keeps a process that holds what `recipe` builds; asks it, ends it when a program's time is over, starts it anew.
-
-    Inside `run`, the calls share one limit of `limit` seconds (None: no limit), of which only time spent in the worker is
-    taken; outside, every call has that limit to itself. Start-up is not counted. Not for several threads at once.
-    """
+class Worker(Keeper[Child]):
+    """Keeps a process that holds what `recipe` builds, and asks it by method name."""
 
     def __init__(self, recipe: Callable[[], Any], limit: float | None = TIME_LIMIT) -> None:
+        super().__init__(limit)
         self.recipe = recipe
-        self.limit = limit
-        self.life = 0
-        self._left: float | None = None
-        self._children: list[Child] = []  # the one that is alive, if it is
         self._released: list[int] = []
         self._held: dict[int, weakref.ref[Tensor]] = {}
-        weakref.finalize(self, _end_all, self._children).atexit = False
         try:
-            self.traits: dict[str, Any] = self._living().greeting
+            self.traits: dict[str, Any] = self.living().greeting
         except Lost as lost:
             raise Died(f"it cannot be built in a worker process: {lost}") from None
 
@@ -115,53 +105,33 @@ class Worker(Guard):
 
         Tensors and caches that are given are changed as the method changes them, and so are logits of earlier calls.
         """
-        child, released = self._living(), tuple(self._released)
+        child, released = self.living(), tuple(self._released)
         del self._released[: len(released)]
-        seconds = self.limit if self._left is None else self._left
-        request = Request(method, tuple(map(self._sent, given)), released, _work_is_counted(), seconds)
-        began = time.monotonic()
-        try:
-            reply: Reply = pickle.loads(child.exchange(pickle.dumps(request), seconds, f" in {method}"))
-        except BaseException:  # what the process would answer later belongs to no request
-            self._end()
-            raise
-        if self._left is not None:
-            self._left = max(0.0, self._left - (time.monotonic() - began))
+        request = Request(method, tuple(map(self._sent, given)), released, _work_is_counted(), self.seconds)
+        sent = pickle.dumps(request)
+        reply: Reply = self.timed(lambda: pickle.loads(child.exchange(sent, request.seconds, f" in {method}")))
         return self._received(reply, given)
-
-    def _run(self, work: Callable[[], T], owner: object) -> T:
-        self._left = self.limit
-        try:
-            for child in self._children:
-                child.forget_output()
-            return work()
-        finally:
-            self._left = None
 
     def close(self) -> None:
         """End the process; an implementation is told so first."""
-        if self._children and self.traits:
+        if self.lives and self.traits:
             with suppress(Exception):
                 self.ask("close")
-        self._end()
+        self.end()
 
     def holds(self, cache: Handle) -> bool:
         """Is the process that holds this cache still there?"""
-        return cache.life == self.life and bool(self._children)
+        return cache.life == self.life and self.lives
 
-    def _living(self) -> Child:
-        """The process, started where there is none."""
-        if not self._children:
-            child = Child(pickle.dumps(self.recipe), self.limit)
-            if isinstance(child.greeting, Raised):
-                child.end()
-                raise Died(error_text(as_exception(child.greeting)))
-            self._children.append(child)
-        return self._children[0]
+    def start(self) -> Child:
+        child = Child(pickle.dumps(self.recipe), self.limit)
+        if isinstance(child.greeting, Raised):
+            child.end()
+            raise Died(error_text(as_exception(child.greeting)))
+        return child
 
-    def _end(self) -> None:
-        _end_all(self._children)
-        self.life += 1
+    def end(self) -> None:
+        super().end()
         self._held, self._released = {}, []  # logits of that life may be let go of later, and numbers begin anew
 
     def _sent(self, one: Any) -> Any:
@@ -284,11 +254,6 @@ class Isolated(Implementation):
     def to(self, dtype: torch.dtype) -> Isolated:
         recipe = Recipe(self.worker.recipe, str(dtype).removeprefix("torch."))
         return Isolated(Worker(recipe, self.worker.limit))
-
-
-def _end_all(children: list[Child]) -> None:
-    while children:
-        children.pop().end()
 
 
 def _work_is_counted() -> bool:

@@ -669,7 +669,7 @@ def test_a_worker_has_our_folder_environment_and_threads(
 
 def test_a_restart_takes_no_import(engines: ModuleType, started: Callable[..., Worker]) -> None:
     worker = started(engines.Engine)
-    worker._end()
+    worker.end()
     before = time.monotonic()
     Isolated(worker).new_cache()
     assert time.monotonic() - before < 1.5
