@@ -26,7 +26,7 @@ from kvconform.harness.program import Program
 from kvconform.harness.trial import Judged, Subject, Verdict, attempt
 
 MODELS = ("gpt", "llama", "window", "hybrid")
-MIX = Mix(ops=EVERYTHING, rows=3, caches=4, steps=(5, 13), ragged=True)
+MIX = Mix(ops=EVERYTHING, rows=3, caches=4, steps=(6, 15), ragged=True)
 
 
 @dataclass

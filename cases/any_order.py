@@ -12,13 +12,13 @@ from ..harness.scope import NEEDS, Scope, unsupported
 
 EVERYTHING = (
     ("append", 2),
-    ("fork", 5),
-    ("crop", 4),
-    ("reset", 2),
-    ("select", 2),
-    ("join", 5),
-    ("restore", 2),
-    ("drop", 4),
+    ("fork", 11),
+    ("crop", 5),
+    ("reset", 4),
+    ("select", 4),
+    ("join", 9),
+    ("restore", 4),
+    ("drop", 9),
 )
 
 

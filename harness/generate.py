@@ -36,6 +36,11 @@ class Mix:
     single: bool = False
     """Every append behind the first holds one token."""
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of op that it draws from."""
+        return frozenset(kind for kind, _ in self.ops)
+
     def within(self, scope: Scope) -> Mix:
         """The part of the mix that an implementation can be given."""
         able = tuple((kind, weight) for kind, weight in self.ops if kind in ("append", "drop") or kind in scope.capabilities)
@@ -188,8 +193,23 @@ class _Writer:
 
     def _join(self, cache: str) -> Op | None:
         others = [name for name in sorted(self.history.caches) if name != cache]
-        others = [name for name in others if not self.scope.lacks(Join(cache, name), self.history)]
-        return Join(cache, self.draw(st.sampled_from(others))) if others else None
+        ready = [name for name in others if not self.scope.lacks(Join(cache, name), self.history)]
+        if others and not ready:
+            ready = [other for other in [self.draw(st.sampled_from(others))] if self._level(cache, other)]
+        return Join(cache, self.draw(st.sampled_from(ready))) if ready else None
+
+    def _level(self, cache: str, other: str) -> bool:
+        """Bring two caches to one length, so that they can be joined where rows must not differ. False where they cannot."""
+        shorter, longer = sorted((cache, other), key=self.history.length)
+        missing = self.history.length(longer) - self.history.length(shorter)
+        rows = sum(len(self.history.caches[name]) for name in (cache, other))
+        if self.scope.ragged != "no" or missing == 0 or rows > (self.scope.max_rows or rows):
+            return False
+        if self.history.length(shorter) == 0 and "reset" in self.mix.kinds:
+            self._add(Reset(longer))
+        elif missing <= self._room(self.history.length(shorter), None):
+            self._add(Append(shorter, tuple(self._tokens(missing, empty=False) for _ in self.history.caches[shorter])))
+        return not self.scope.lacks(Join(cache, other), self.history)
 
     def _add(self, op: Op) -> None:
         self.ops.append(op)

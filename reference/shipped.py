@@ -19,7 +19,7 @@ from .llama import LlamaConfig
 from .vocabulary import Vocabulary
 
 WEIGHTS = Path(__file__).parent / "weights"
-WINDOW = 12
+WINDOW = 8
 """Positions that a token of the `window` model sees, itself included."""
 CONFIGS: dict[str, type[GPTConfig] | type[LlamaConfig]] = {"gpt2": GPTConfig, "llama": LlamaConfig}
 
