@@ -3,8 +3,64 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections import Counter
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
 
 # The tests' models are tiny: two threads that wait for each other are slower than one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_plugins = ["pytester"]
+
+ABSENT = pytest.StashKey[dict[str, int]]()
+"""How many tests were deselected for what they need, by what is not here."""
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs(tool, ...): programs, or python:modules, without which the test is deselected")
+    config.stash[ABSENT] = {}
+
+
+def is_here(tool: str) -> bool:
+    """Is there a program of this name, or, behind `python:`, a module?"""
+    kind, _, name = tool.rpartition(":")
+    if kind == "python":
+        return find_spec(name) is not None
+    return any(shutil.which(program) for program in (BROWSERS if name == "chromium" else (name,)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test that needs what this machine lacks is neither failed nor skipped: it is not asked, and that is counted."""
+    lacking = {item: [tool for mark in item.iter_markers("needs") for tool in mark.args if not is_here(tool)] for item in items}
+    left = [item for item in items if lacking[item]]
+    if left:
+        items[:] = [item for item in items if not lacking[item]]
+        config.hook.pytest_deselected(items=left)
+        config.stash[ABSENT] = dict(Counter(" and ".join(dict.fromkeys(lacking[item])) for item in left))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["absent"] = session.config.stash[ABSENT]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker of xdist deselected is told by the main process; all of them collect the same."""
+    node.config.stash[ABSENT].update(getattr(node, "workeroutput", {}).get("absent", {}))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for tools, count in config.stash[ABSENT].items():
+        terminalreporter.write_line(f"deselected: {count} test{'s' * (count != 1)} that need {tools}, which is not here")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a browser; a test that asks for it is marked `needs("chromium")`."""
+    return next(path for path in map(shutil.which, BROWSERS) if path)

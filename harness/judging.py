@@ -123,6 +123,7 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
             subject.dtype_name,
             alike[0],
             len(alike),
+            scope.landmarks,
         )
         for alike in failures.values()
     )

@@ -38,6 +38,8 @@ class Finding:
     curve: tuple[tuple[int, float], ...]
     occurrences: int
     diagnosis: str = ""
+    landmarks: tuple[int, ...] = ()
+    """Lengths at which the implementation says that its behaviour changes."""
 
     @property
     def reproduce(self) -> str:
@@ -78,7 +80,9 @@ class Case:
         return content_id(self.target, self.clause, self.dtype)
 
 
-def finding_of(trial: Trial, target: str, clause: str, dtype: str, found_in: Trial, occurrences: int) -> Finding:
+def finding_of(
+    trial: Trial, target: str, clause: str, dtype: str, found_in: Trial, occurrences: int, landmarks: tuple[int, ...] = ()
+) -> Finding:
     """A finding from the trial of its shrunk program."""
     allowed = trial.allowance
     return Finding(
@@ -99,6 +103,7 @@ def finding_of(trial: Trial, target: str, clause: str, dtype: str, found_in: Tri
         tolerance=str(allowed.tolerance) if allowed else "",
         curve=trial.differences,
         occurrences=occurrences,
+        landmarks=landmarks,
     )
 
 

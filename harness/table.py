@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -61,6 +62,10 @@ class TableRow:
     danger: Danger
     clause: str
     override: str
+    ended_by: str = ""
+    """The divergence that left no figures to compare, as raised or not finite; nothing where there was none."""
+    ended_in: str = ""
+    """Where that was: prefill or incremental."""
 
     @property
     def as_expected(self) -> bool:
@@ -99,6 +104,7 @@ def table_row(
     shapes = read_broadcast(error)
     figures = [(step.first + at, gap) for step in watched for at, gap in enumerate(_gaps(step))]
     prompt = len(sample.prompt) if chosen.name != "limit" else (subject.scope.max_length or 0) - 1
+    ended = trial.divergence is not None and trial.divergence is not Divergence.LOGITS
     row = TableRow(
         target=target,
         kind=fault.kind,
@@ -107,8 +113,8 @@ def table_row(
         verdict=verdict,
         first_token=trial.token if trial.verdict is Verdict.FAILED else None,
         first_call=_call(trial, chosen),
-        prefill=max((gap for place, gap in figures if place < prompt), default=None),
-        incremental=max((gap for place, gap in figures if place >= prompt), default=None),
+        prefill=_worst(gap for place, gap in figures if place < prompt),
+        incremental=_worst(gap for place, gap in figures if place >= prompt),
         flips=sum(step.comparison.flips for step in watched if step.comparison),
         positions=len(figures),
         generated=GENERATED,
@@ -121,8 +127,15 @@ def table_row(
         danger=danger(verdict, trial.divergence, changed, first_changed),
         clause=caught.clause if caught else "",
         override=fault.override,
+        ended_by=str(trial.divergence) if ended else "",
+        ended_in=("prefill" if (trial.token or 0) < prompt else "incremental") if ended else "",
     )
     return row, cases
+
+
+def _worst(gaps: Iterable[float]) -> float | None:
+    """The largest of them; NaN is larger than any."""
+    return max(gaps, key=lambda gap: math.inf if math.isnan(gap) else gap, default=None)
 
 
 def _teacher_forced(chosen: Scenario, subject: Subject, sample: Sample) -> tuple[Trial, list[Step]]:

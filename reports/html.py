@@ -6,18 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from ..harness.fault import Kind
 from ..harness.mutation import exit_code as mutation_exit
 from ..harness.results import Case, Finding
 from ..harness.results import exit_code as cases_exit
 from ..harness.run import Run
 from ..harness.trial import Verdict
+from .causes import by_cause
 from .plot import plot
-from .table import ORDER
+from .table import ORDER, size
 from .template import LONGEST, many, template, times
 from .timeline import timeline
 
 MOST = (200, 100, 50, 20)
-"""Findings, and reasons, that are shown: the first of these numbers with which the page is not too large."""
+"""Distinct findings, and reasons, that are shown: the first of these numbers with which the page is not too large."""
 LARGEST = 1_500_000
 """Bytes of a page that still opens at once."""
 WORST_FIRST = (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.UNSUPPORTED)
@@ -36,9 +38,10 @@ class Cell:
 
     @property
     def dtypes(self) -> str:
-        """The dtypes that have this verdict, where others have another."""
+        """The dtypes that have this verdict, in short, where others have another."""
         mixed = len({case.verdict for case in self.cases}) > 1
-        return " ".join(case.dtype for case in self.cases if case.verdict is self.verdict) if mixed else ""
+        these = [case.dtype for case in self.cases if case.verdict is self.verdict]
+        return " ".join(dtype.replace("float", "f") for dtype in these) if mixed else ""
 
 
 def render_html(run: Run, sentences: Mapping[str, str] | None = None) -> str:
@@ -52,18 +55,19 @@ def render_html(run: Run, sentences: Mapping[str, str] | None = None) -> str:
 
 
 def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
-    findings = [finding for case in run.cases for finding in case.findings]
+    causes = by_cause(finding for case in run.cases for finding in case.findings)
     clauses = _by_family(case.clause for case in run.cases)
     reasons = _reasons(run.cases)
     links = {(case.target, case.clause): cell.link for cell in reasons[:most] for case in cell.cases}
-    for number, finding in reversed(list(enumerate(findings[:most], 1))):
-        links[finding.target, finding.clause] = f"#finding-{number}"
+    for number, alike in reversed(list(enumerate(causes[:most], 1))):
+        links |= {(finding.target, finding.clause): f"#finding-{number}" for finding in alike}
     matrix = _matrix(run.cases, links)
     return template("report.html.jinja", {"family": _family}).render(
         run=run,
         headline=_headline(run),
         sentences=sentences,
-        findings=findings,
+        causes=causes,
+        overrides={row.target: row.override for row in run.rows if row.kind is Kind.FAULT},
         blamed=_blamed(matrix),
         clauses=clauses,
         families=[(name, len(list(members))) for name, members in groupby(clauses, key=_family)],
@@ -75,6 +79,7 @@ def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
         most=most,
         plot=plot,
         timeline=timeline,
+        size=size,
         times=times,
         longest=LONGEST,
     )  # fmt: skip

@@ -21,11 +21,13 @@ MOST_POINTS = 120
 @dataclass(frozen=True)
 class Plot:
     """A drawing: `segments` are lines, one for each stretch in which a cache grew, `bad` the dots above what was allowed,
-    `bounds` the name, place, place of the label, and figure of what was allowed and of the floor."""
+    `bounds` the name, place, place of the label, and figure of what was allowed and of the floor, `landmarks` the place and
+    length of those that the curve passes."""
 
     right: int
     grid: tuple[tuple[int, str], ...]
     bounds: tuple[tuple[str, int, int, str], ...]
+    landmarks: tuple[tuple[int, int], ...]
     segments: tuple[str, ...]
     bad: str
     ticks: tuple[tuple[int, int], ...]
@@ -34,7 +36,9 @@ class Plot:
     has_unbounded: bool
 
 
-def plot(curve: Sequence[tuple[int, float]], allowed: float | None, floor: float | None) -> Plot | None:
+def plot(
+    curve: Sequence[tuple[int, float]], allowed: float | None, floor: float | None, landmarks: Sequence[int] = ()
+) -> Plot | None:
     """Draw max |Δlogit| over the judged positions, in the order in which they were fed. None where there are none."""
     if not curve:
         return None
@@ -55,6 +59,12 @@ def plot(curve: Sequence[tuple[int, float]], allowed: float | None, floor: float
     # A token index that does not grow means a rollback or another cache: no line may join the two.
     ends = [index for index, (one, two) in enumerate(pairwise(points), 1) if two[0] <= one[0]]
     pieces = [places[start:end] for start, end in pairwise((0, *ends, len(places)))]
+    passed = {
+        (round((places[at - 1][0] + places[at][0]) / 2), landmark)
+        for at, ((one, _), (two, _)) in enumerate(pairwise(points), 1)
+        for landmark in landmarks
+        if one < landmark <= two
+    }
     beyond = [allowed is not None and not gap <= allowed for _, gap in points]
     worst = max(range(len(points)), key=lambda index: _size(points[index][1]))
     every = math.ceil(30 / step)
@@ -63,6 +73,7 @@ def plot(curve: Sequence[tuple[int, float]], allowed: float | None, floor: float
         right=max(places[-1][0] + 12, LEFT + 180),
         grid=tuple((height(10.0**power), f"1e{power:d}") for power in decades),
         bounds=tuple(_apart((name, height(value), figure(value)) for name, value in limits)),
+        landmarks=tuple(sorted(passed)),
         segments=tuple(" ".join(f"{x},{y}" for x, y in (*piece, piece[-1])) for piece in pieces),
         bad="".join(f"M{x} {y}h0" for (x, y), bad in zip(places, beyond, strict=True) if bad),
         ticks=tuple((places[index][0], points[index][0]) for index in range(0, len(points), every)),

@@ -115,6 +115,9 @@ def _case(record: dict[str, Any]) -> Case:
 def _finding(record: dict[str, Any]) -> Finding:
     known = {field.name for field in fields(Finding)}
     curve = tuple((int(token), float(gap)) for token, gap in record.pop("curve"))
+    landmarks = tuple(map(int, record.pop("landmarks")))
     return Finding(
-        **{name: _figure(value) if name in FIGURES else value for name, value in record.items() if name in known}, curve=curve
+        **{name: _figure(value) if name in FIGURES else value for name, value in record.items() if name in known},
+        curve=curve,
+        landmarks=landmarks,
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 from tabulate import tabulate
 
 from ..harness.mutation import Mutant, Outcome
 from ..harness.results import Case
+from ..harness.runner import Divergence
 from ..harness.table import TableRow
 
+Part = Literal["prefill", "incremental"]
 FAILURE_COLUMNS = (
     "implementation",
     "first bad token",
@@ -20,6 +24,7 @@ FAILURE_COLUMNS = (
     "verdict",
     "diagnosis",
     "danger",
+    "caught by",
 )
 
 
@@ -27,7 +32,21 @@ def figure(value: float | None) -> str:
     """A size in three digits; an exact zero as 0, nothing as a dash."""
     if value is None:
         return "—"
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞"
     return "0" if value == 0 else f"{value:.3g}"
+
+
+WORDS = {Divergence.NOT_FINITE: "NaN"}
+"""How a divergence is called where a figure would stand, if not by its own name."""
+
+
+def size(row: TableRow, part: Part) -> str:
+    """max |Δlogit| of a row's prefill or incremental tokens; where there is none, what ended it before there could be."""
+    value = row.prefill if part == "prefill" else row.incremental
+    if value is not None or not row.ended_by or (part, row.ended_in) == ("prefill", "incremental"):
+        return figure(value)
+    return WORDS.get(Divergence(row.ended_by), row.ended_by)
 
 
 Cells = Sequence[object]
@@ -49,18 +68,19 @@ def failure_table(rows: Sequence[TableRow], style: str = "simple") -> str:
         (
             row.target,
             "—" if row.first_token is None else row.first_token,
-            figure(row.prefill),
-            figure(row.incremental),
+            size(row, "prefill"),
+            size(row, "incremental"),
             f"{row.flips}/{row.positions}",
             "—" if row.changed is None else f"{row.changed}/{row.generated}",
             row.verdict,
             row.diagnosis,
             row.danger,
+            row.clause or "—",
         )
         for row in rows
     ]
     lines, columns = for_style(lines, FAILURE_COLUMNS, style)
-    align = ("left", "right", "right", "right", "right", "right", "left", "left", "left")
+    align = ("left", "right", "right", "right", "right", "right", "left", "left", "left", "left")
     return tabulate(lines, columns, tablefmt=style, colalign=align if lines else None, disable_numparse=True)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import indent
 
 from ..harness.coverage import summary
 from ..harness.results import Case, Finding
 from ..harness.run import Run
 from ..harness.trial import Verdict
+from .causes import by_cause
 from .table import case_table, figure
 
 LONGEST_PROGRAM = 300
@@ -49,14 +50,6 @@ def short(program: str) -> str:
     if len(program) <= LONGEST_PROGRAM:
         return program
     return f"{program[:LONGEST_PROGRAM]} … ({len(program)} characters)"
-
-
-def by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
-    """Findings of one target that show the same divergence by the same smallest program are one cause."""
-    causes: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in findings:
-        causes.setdefault((finding.target, finding.divergence, finding.program), []).append(finding)
-    return list(causes.values())
 
 
 def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str:

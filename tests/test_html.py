@@ -11,67 +11,19 @@ from html.parser import HTMLParser
 
 import pytest
 from kvconform.harness.fault import Kind
-from kvconform.harness.mutation import Mutant, Outcome
-from kvconform.harness.results import Case, Finding
-from kvconform.harness.run import Header, Run
-from kvconform.harness.table import Danger, TableRow
+from kvconform.harness.mutation import Outcome
+from kvconform.harness.run import Run
 from kvconform.harness.trial import Verdict
 from kvconform.reports.html import LARGEST, MOST, render_html
 from kvconform.reports.plot import HEAD, MOST_POINTS, ZERO, plot
+from kvconform.reports.table import size
 from kvconform.reports.template import LONGEST
 from kvconform.reports.timeline import timeline
+from report_runs import CAUGHT, FAILED, FINDING, PASSED, ROW, RUNS, many_findings, run
 
 VOID = {"meta", "input", "br"}
 APART = {"dt", "dd", "li", "p", "td", "th", "h3"}
-HOSTILE = "<script>alert(1)</script>\"' onclick=x\n\t\x1b[31m\x00\u202eevil\u2066 שלום &amp; {{ 7 * 7 }} --></style>\ud800"
 WRITTEN_OUT = "<script>alert(1)</script>\"' onclick=x⏎\\u0009\\u001b[31m\\u0000\\u202eevil\\u2066 שלום &amp; {{ 7 * 7 }}"
-
-FINDING = Finding(
-    id="ef75664a44",
-    target="builtin:gpt/pos_zero",
-    clause="decode.incremental",
-    dtype="float32",
-    divergence="logits",
-    op="append",
-    program="append a 1; fork a b; append b 2",
-    found_in="append a 379 511 114; append a 17 552",
-    step=2,
-    token=1,
-    detail="max |Δlogit| 1.62, allowed 0.0001 (absolute 0.0001)",
-    difference=1.617,
-    allowed=1e-4,
-    floor=1.3e-6,
-    tolerance="absolute 0.0001",
-    curve=((0, 0.0), (1, 1.617)),
-    occurrences=16,
-    diagnosis="positions restart at 0 on every call",
-)
-FAILED = Case(FINDING.target, FINDING.clause, "float32", Verdict.FAILED, FINDING.detail, 18, 18, findings=(FINDING,))
-PASSED = Case("builtin:gpt/concat", "decode.incremental", "float32", Verdict.PASSED, "", 18, 18, 300, 0, 1.2e-6, 1e-4)
-ROW = TableRow(
-    target="builtin:gpt/no_mask",
-    kind=Kind.FAULT,
-    sentence="A call of several tokens sees what follows.",
-    scenario="chunks",
-    verdict=Verdict.FAILED,
-    first_token=0,
-    first_call=0,
-    prefill=8.4,
-    incremental=0.0,
-    flips=7,
-    positions=33,
-    generated=48,
-    changed=2,
-    first_changed=1,
-    text="a<xd",
-    reference_text="abcd",
-    error="",
-    diagnosis="—",
-    danger=Danger.HIGH,
-    clause="prefill.identity",
-    override="class NoMask(Concat):\n    def visible(self, count: int) -> None:\n        return None",
-)
-CAUGHT = Mutant("builtin:gpt", "no_mask", Kind.FAULT, "visibility", "prefill.identity", Outcome.CAUGHT, "prefill.identity", 2)
 
 
 class Page(HTMLParser):
@@ -120,59 +72,6 @@ class Page(HTMLParser):
                 for key, value in wanted.items()
             )
         ]
-
-
-def run(*cases: Case, command: str = "check", **parts: object) -> Run:
-    header = Header(command, ("builtin:gpt/concat",), "quick", 7, versions={"kvconform": "0.1.0", "torch": "2.15.0"})
-    return replace(Run(header, cases, seconds=1.25), **parts)  # pyright: ignore[reportArgumentType]
-
-
-def many_findings(targets: int, clauses: int, each: int) -> Run:
-    curve = tuple((token, 10.0 ** -(token % 7)) for token in range(40))
-    cases = [
-        Case(
-            f"hf:some/model-{target}?cache=static",
-            f"family{clause % 8}.clause_{clause}",
-            "float32",
-            Verdict.FAILED if clause < 4 else Verdict.PASSED,
-            positions=900,
-            largest=1.2e-6,
-            allowed=1e-4,
-            findings=(replace(FINDING, curve=curve, target=f"hf:some/model-{target}?cache=static"),) * each * (clause < 4),
-        )
-        for target in range(targets)
-        for clause in range(clauses)
-    ]
-    return run(*cases, command="sweep")
-
-
-def hostile() -> Run:
-    """Every text that can come from a target or a plugin, at its worst."""
-    finding = replace(
-        FINDING,
-        **dict.fromkeys(
-            ("target", "clause", "dtype", "divergence", "op", "program", "found_in", "detail", "tolerance", "diagnosis", "id"),
-            HOSTILE,
-        ),  # pyright: ignore[reportArgumentType]
-    )
-    failed = Case(HOSTILE, HOSTILE, HOSTILE, Verdict.FAILED, HOSTILE, findings=(finding,))
-    texts = ("target", "sentence", "text", "reference_text", "error", "diagnosis", "clause", "override")
-    return Run(
-        Header(HOSTILE, (HOSTILE,), HOSTILE, 0, versions={HOSTILE: HOSTILE, "kvconform": HOSTILE}),
-        cases=(failed, replace(failed, verdict=Verdict.ERRORED, findings=()), replace(PASSED, target=HOSTILE)),
-        rows=(replace(ROW, **dict.fromkeys(texts, HOSTILE)),),  # pyright: ignore[reportArgumentType]
-        mutants=(Mutant(HOSTILE, HOSTILE, Kind.FAULT, HOSTILE, HOSTILE, Outcome.SURVIVED, HOSTILE, 1, HOSTILE),),
-        problems=(HOSTILE,),
-    )
-
-
-RUNS = {
-    "empty": run(),
-    "check": run(FAILED, PASSED, replace(PASSED, verdict=Verdict.UNSUPPORTED, clause="branch.crop", reason="no crop")),
-    "table": run(FAILED, command="table", rows=(ROW, replace(ROW, target="builtin:gpt/b"))),
-    "mutate": run(command="mutate", mutants=(CAUGHT, replace(CAUGHT, outcome=Outcome.NOT_APPLICABLE))),
-    "hostile": hostile(),
-}
 
 
 @pytest.fixture(params=RUNS)
@@ -274,16 +173,37 @@ def test_a_finding_says_what_was_promised_what_happened_and_how_to_see_it_again(
 def test_a_finding_without_figures() -> None:
     bare = replace(FINDING, curve=(), allowed=None, floor=None, detail="", divergence="raised", tolerance="", diagnosis="")
     text = " ".join(Page(render_html(run(replace(FAILED, findings=(bare,))))).text.split())
-    assert "size 1.62 allowed — floor —" in text
+    assert "size" not in text
     assert "there is no curve" in text
-    unread = replace(bare, difference=None)  # pyright: ignore[reportArgumentType]  # a result file has null for infinity
-    assert "size —" in " ".join(Page(render_html(run(replace(FAILED, findings=(unread,))))).text.split())
+    unread = replace(bare, divergence="logits", difference=None)  # pyright: ignore[reportArgumentType]
+    assert "size — allowed — floor —" in " ".join(Page(render_html(run(replace(FAILED, findings=(unread,))))).text.split())
 
 
 def test_many_findings_are_cut_and_counted() -> None:
     page = Page(render_html(many_findings(targets=60, clauses=6, each=3)))
     assert len(page.all("details", class_="finding")) == MOST[0] == 200
-    assert "The first 200 of 720 findings" in page.text
+    assert "The first 200 of 720 distinct findings" in page.text
+
+
+def test_one_bug_in_several_clauses_and_precisions_is_one_finding() -> None:
+    """The same program on the same implementation: told once, and linked from every clause that it breaks."""
+    double = replace(FINDING, dtype="float64")
+    chunked = replace(FINDING, clause="prefill.chunked")
+    cases = [replace(FAILED, clause=found.clause, dtype=found.dtype, findings=(found,)) for found in (double, FINDING, chunked)]
+    page = Page(render_html(run(*cases, replace(PASSED, target=FINDING.target, clause="branch.crop"))))
+    assert len(page.all("details", class_="finding")) == 1
+    text = " ".join(page.text.split())
+    assert "1 distinct finding, " in text
+    assert "float64, float32" in text
+    assert "Breaks too prefill.chunked" in text
+    assert len([link for link in page.all("a") if link["href"] == "#finding-1"]) == 3
+
+
+def test_a_finding_of_a_fault_shows_the_override_that_is_the_bug() -> None:
+    shown = Page(render_html(run(FAILED, rows=(replace(ROW, target=FINDING.target),)))).text
+    assert shown.count(ROW.override) == 2
+    correct = Page(render_html(run(FAILED, rows=(replace(ROW, target=FINDING.target, kind=Kind.CORRECT),)))).text
+    assert correct.count(ROW.override) == 1
 
 
 def test_a_large_run_stays_small() -> None:
@@ -303,7 +223,7 @@ def test_a_cell_is_its_worst_dtype_and_tells_of_all() -> None:
     page = Page(render_html(run(PASSED, replace(PASSED, dtype="bfloat16", verdict=Verdict.INCONCLUSIVE, reason="too noisy"))))
     (cell,) = page.all("td", class_="inconclusive")
     assert cell["title"] == "float32 ✓ 1.2e-06 of 0.0001\nbfloat16 ? 1.2e-06 of 0.0001 too noisy"
-    assert "? unclear" in page.text
+    assert "?bf16" in page.text
 
 
 def test_what_was_not_judged_is_told_once_a_reason() -> None:
@@ -318,10 +238,21 @@ def test_what_was_not_judged_is_told_once_a_reason() -> None:
 def test_the_failure_table_has_every_column_and_the_bug() -> None:
     page = Page(render_html(run(FAILED, rows=(ROW,))))
     text = " ".join(page.text.split())
-    for part in ("chunks 0 8.4 0 7 of 33 2 of 48 ✗ failed", "high", "prefill.identity", ROW.sentence):
+    for part in ("fault 0 8.4 0 7 of 33 2 of 48 ✗ failed", "high", "prefill.identity", ROW.sentence):
         assert part in text
     assert ROW.override in page.text
     assert "a<mark>&lt;x</mark>d" in page.source
+
+
+def test_a_figure_that_is_missing_says_what_ended_it() -> None:
+    raised = replace(ROW, prefill=0.0, incremental=None, ended_by="raised", ended_in="incremental")
+    assert (size(raised, "prefill"), size(raised, "incremental")) == ("0", "raised")
+    at_once = replace(raised, prefill=None, ended_by="not finite", ended_in="prefill")
+    assert (size(at_once, "prefill"), size(at_once, "incremental")) == ("NaN", "NaN")
+    branch = replace(raised, prefill=None)  # a branch has no prefill of its own
+    assert (size(branch, "prefill"), size(branch, "incremental")) == ("—", "raised")
+    assert size(replace(ROW, incremental=math.nan), "incremental") == "NaN"
+    assert "raised" in " ".join(Page(render_html(run(FAILED, rows=(raised,)))).text.split())
 
 
 def test_a_row_without_figures() -> None:
@@ -351,6 +282,16 @@ def test_the_plot_has_a_place_for_zero_and_for_what_is_not_finite() -> None:
     assert drawn.bad.count("M") == 3
     (_, allowed, _, _), (_, floor, _, _) = drawn.bounds
     assert heights[1] < allowed < floor < ZERO
+
+
+def test_the_plot_marks_landmarks_that_the_curve_passes() -> None:
+    curve = [(token, 1e-6) for token in range(9, 15)]
+    drawn = plot(curve, allowed=1e-4, floor=None, landmarks=(9, 12, 15))
+    assert drawn is not None
+    places = [int(place.split(",")[0]) for place in drawn.segments[0].split()]
+    ((x, landmark),) = drawn.landmarks
+    assert landmark == 12
+    assert places[2] < x < places[3]  # between tokens 11 and 12: a cache of 12 tokens
 
 
 def test_the_plot_of_zeros_alone() -> None:

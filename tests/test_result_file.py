@@ -102,6 +102,7 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         **maybe,
         difference=figure,
         tolerance=TEXT,
+        landmarks=some(COUNT),
         diagnosis=TEXT,
         curve=some(st.tuples(COUNT, figure)),
     )
@@ -127,6 +128,7 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         **dict.fromkeys(("first_token", "first_call", "changed", "first_changed"), st.none() | COUNT),
         **dict.fromkeys(("flips", "positions", "generated"), COUNT),
         **dict.fromkeys(("prefill", "incremental"), st.none() | figure),
+        **dict.fromkeys(("ended_by", "ended_in"), TEXT),
         kind=st.sampled_from(Kind),
         verdict=st.sampled_from(Verdict),
         danger=st.sampled_from(Danger),

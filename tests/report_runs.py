@@ -1,0 +1,124 @@
+"""Runs that the tests of reports share: one of each kind, a large one, and one whose every text is hostile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvconform.harness.fault import Kind
+from kvconform.harness.mutation import Mutant, Outcome
+from kvconform.harness.results import Case, Finding
+from kvconform.harness.run import Header, Run
+from kvconform.harness.table import Danger, TableRow
+from kvconform.harness.trial import Verdict
+
+HOSTILE = "<script>alert(1)</script>\"' onclick=x\n\t\x1b[31m\x00\u202eevil\u2066 שלום &amp; {{ 7 * 7 }} --></style>\ud800"
+
+FINDING = Finding(
+    id="ef75664a44",
+    target="builtin:gpt/pos_zero",
+    clause="decode.incremental",
+    dtype="float32",
+    divergence="logits",
+    op="append",
+    program="append a 1; fork a b; append b 2",
+    found_in="append a 379 511 114; append a 17 552",
+    step=2,
+    token=1,
+    detail="max |Δlogit| 1.62, allowed 0.0001 (absolute 0.0001)",
+    difference=1.617,
+    allowed=1e-4,
+    floor=1.3e-6,
+    tolerance="absolute 0.0001",
+    curve=((0, 0.0), (1, 1.617)),
+    occurrences=16,
+    diagnosis="positions restart at 0 on every call",
+)
+FAILED = Case(FINDING.target, FINDING.clause, "float32", Verdict.FAILED, FINDING.detail, 18, 18, findings=(FINDING,))
+PASSED = Case("builtin:gpt/concat", "decode.incremental", "float32", Verdict.PASSED, "", 18, 18, 300, 0, 1.2e-6, 1e-4)
+ROW = TableRow(
+    target="builtin:gpt/no_mask",
+    kind=Kind.FAULT,
+    sentence="A call of several tokens sees what follows.",
+    scenario="chunks",
+    verdict=Verdict.FAILED,
+    first_token=0,
+    first_call=0,
+    prefill=8.4,
+    incremental=0.0,
+    flips=7,
+    positions=33,
+    generated=48,
+    changed=2,
+    first_changed=1,
+    text="a<xd",
+    reference_text="abcd",
+    error="",
+    diagnosis="—",
+    danger=Danger.HIGH,
+    clause="prefill.identity",
+    override="class NoMask(Concat):\n    def visible(self, count: int) -> None:\n        return None",
+)
+CAUGHT = Mutant("builtin:gpt", "no_mask", Kind.FAULT, "visibility", "prefill.identity", Outcome.CAUGHT, "prefill.identity", 2)
+
+
+def run(*cases: Case, command: str = "check", **parts: object) -> Run:
+    header = Header(command, ("builtin:gpt/concat",), "quick", 7, versions={"kvconform": "0.1.0", "torch": "2.15.0"})
+    return replace(Run(header, cases, seconds=1.25), **parts)  # pyright: ignore[reportArgumentType]
+
+
+def many_findings(targets: int, clauses: int, each: int) -> Run:
+    """Every implementation fails the first four clauses, each by `each` programs."""
+    curve = tuple((token, 10.0 ** -(token % 7)) for token in range(40))
+    cases = [
+        Case(
+            f"hf:some/model-{target}?cache=static",
+            f"family{clause % 8}.clause_{clause}",
+            "float32",
+            Verdict.FAILED if clause < 4 else Verdict.PASSED,
+            positions=900,
+            largest=1.2e-6,
+            allowed=1e-4,
+            findings=tuple(
+                replace(
+                    FINDING,
+                    curve=curve,
+                    target=f"hf:some/model-{target}?cache=static",
+                    clause=f"family{clause % 8}.clause_{clause}",
+                    program=f"append a 1; fork a b; append b {clause + 1} {number + 1}",
+                )
+                for number in range(each * (clause < 4))
+            ),
+        )
+        for target in range(targets)
+        for clause in range(clauses)
+    ]
+    return run(*cases, command="sweep")
+
+
+def hostile() -> Run:
+    """Every text that can come from a target or a plugin, at its worst."""
+    finding = replace(
+        FINDING,
+        **dict.fromkeys(
+            ("target", "clause", "dtype", "divergence", "op", "program", "found_in", "detail", "tolerance", "diagnosis", "id"),
+            HOSTILE,
+        ),  # pyright: ignore[reportArgumentType]
+    )
+    failed = Case(HOSTILE, HOSTILE, HOSTILE, Verdict.FAILED, HOSTILE, findings=(finding,))
+    texts = ("target", "sentence", "text", "reference_text", "error", "diagnosis", "clause", "override")
+    return Run(
+        Header(HOSTILE, (HOSTILE,), HOSTILE, 0, versions={HOSTILE: HOSTILE, "kvconform": HOSTILE}),
+        cases=(failed, replace(failed, verdict=Verdict.ERRORED, findings=()), replace(PASSED, target=HOSTILE)),
+        rows=(replace(ROW, **dict.fromkeys(texts, HOSTILE)),),  # pyright: ignore[reportArgumentType]
+        mutants=(Mutant(HOSTILE, HOSTILE, Kind.FAULT, HOSTILE, HOSTILE, Outcome.SURVIVED, HOSTILE, 1, HOSTILE),),
+        problems=(HOSTILE,),
+    )
+
+
+RUNS = {
+    "empty": run(),
+    "check": run(FAILED, PASSED, replace(PASSED, verdict=Verdict.UNSUPPORTED, clause="branch.crop", reason="no crop")),
+    "table": run(FAILED, command="table", rows=(ROW, replace(ROW, target="builtin:gpt/b"))),
+    "mutate": run(command="mutate", mutants=(CAUGHT, replace(CAUGHT, outcome=Outcome.NOT_APPLICABLE))),
+    "hostile": hostile(),
+}
