@@ -5,12 +5,13 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from .clause import Clause
 from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Profile, judge_clauses
+from .keeper import Apart
 from .oracle import Oracle
 from .results import Case
 from .runner import error_text
@@ -30,6 +31,10 @@ class Guarding:
     def guarded(self, implementation: Implementation, name: str) -> tuple[Implementation, Guard]:
         """The implementation in a precision, and what runs its programs."""
         put = _precision(implementation, name)
+        if isinstance(implementation, Apart):  # it lives in a process of its own already
+            apart = cast("Apart", put())
+            apart.keeper.limit = self.limit
+            return apart, apart.keeper
         if self.recipe is None:
             guard = Watchdog(self.limit)
             return guard.run(put, implementation), guard
@@ -51,7 +56,8 @@ def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject
 def precisions(resolved: Resolved, dtypes: Sequence[str] = ()) -> Sequence[str]:
     """The precisions that are asked for, or those by default."""
     own = _own(resolved.implementation)
-    return dtypes or list(dict.fromkeys(["float64", own] if "to" in resolved.implementation.capabilities else [own]))
+    wide = "to" in resolved.implementation.capabilities and "float64" in (resolved.implementation.dtypes or ["float64"])
+    return dtypes or list(dict.fromkeys(["float64", own] if wide else [own]))
 
 
 def subject(resolved: Resolved, name: str, guarding: Guarding | None = None) -> Subject:
@@ -80,6 +86,11 @@ def _precision(implementation: Implementation, name: str) -> Callable[[], Implem
         raise KvconformError(
             f"{implementation.name or type(implementation).__name__} computes in {own} and has no to(dtype): "
             f"leave --dtype {name} out, or define to"
+        )
+    if implementation.dtypes and name not in implementation.dtypes:
+        raise KvconformError(
+            f"{implementation.name or type(implementation).__name__} computes in {', '.join(implementation.dtypes)}: "
+            f"leave --dtype {name} out"
         )
     return lambda: implementation.to(getattr(torch, name))
 

@@ -37,3 +37,7 @@ class TimeLimit(Lost):
 
 class Died(Lost):
     """The process that the implementation runs in ended, or the implementation tried to end it."""
+
+
+class Broken(Lost):
+    """What an engine wrote is no reply of the line protocol; what it would write next cannot be told apart from it."""

@@ -43,6 +43,8 @@ class Implementation:
     """Attention gets operands of the shape that the reference has, so a prefill is judged by equality."""
     incremental_bound: float | None = None
     """A published bound for incremental float32 logits, used instead of the measured one."""
+    dtypes: tuple[str, ...] = ()
+    """Names of the dtypes that `to` can be given; empty: any."""
     ragged: Literal["no", "left", "right"] = "no"
     refusals: tuple[type[Exception], ...] = (ValueError, IndexError, NotImplementedError, RuntimeError)
     """Exceptions that count as a refusal."""

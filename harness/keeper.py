@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from .implementation import Implementation
 from .watchdog import Guard
 
 T = TypeVar("T")
@@ -84,6 +85,12 @@ class Keeper(Guard, Generic[P]):
             return work()
         finally:
             self._left = None
+
+
+class Apart(Implementation):
+    """An implementation that lives in a process of its own, whose keeper runs its programs."""
+
+    keeper: Keeper[Any]
 
 
 def _end_all(children: list[P]) -> None:

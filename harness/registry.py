@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from .clause import Clause
     from .fault import Fault
-    from .target import Resolved, Scheme
+    from .target import Resolved, Scheme, Target
 
 CLAUSES, SCHEMES, FAULTS = "kvconform.clauses", "kvconform.schemes", "kvconform.faults"
 """Entry point groups: sequences of `Clause`, `Scheme`s by name, and functions that give `Fault`s by name."""
@@ -35,10 +35,15 @@ def schemes() -> Mapping[str, Scheme]:
 
 def resolve(text: str) -> Resolved:
     """Load what a target string stands for. Raises `TargetError`, one line with the cause and the mend."""
+    target = parsed(text)
+    return schemes()[target.scheme].resolve(target)
+
+
+def parsed(text: str) -> Target:
+    """Read a target string. Raises `TargetError`."""
     from .target import Target
 
-    target = Target.parse(text, schemes())
-    return schemes()[target.scheme].resolve(target)
+    return Target.parse(text, schemes(), [name for name, scheme in schemes().items() if scheme.raw])
 
 
 def faults() -> dict[str, Fault]:

@@ -6,7 +6,7 @@ builtin:gpt/concat    scheme, colon, address, and options behind a question mark
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .errors import TargetError
@@ -28,14 +28,15 @@ class Target:
         return f"{self.scheme}:{self.address}" + (f"?{query}" if query else "")
 
     @classmethod
-    def parse(cls, text: str, schemes: Iterable[str]) -> Target:
-        """Read a target. Raises `TargetError` with the schemes there are."""
+    def parse(cls, text: str, schemes: Iterable[str], raw: Container[str] = ()) -> Target:
+        """Read a target. Raises `TargetError` with the schemes there are. Schemes in `raw` have no options: all behind
+        the colon is the address, as it stands."""
         scheme, colon, rest = text.partition(":")
         known = sorted(schemes)
         if not colon or scheme not in known:
             usable = ", ".join(f"{name}:…" for name in known)
             raise TargetError(f"{text!r} is no target; write one of {usable}, for example builtin:gpt/concat")
-        address, _, query = rest.partition("?")
+        address, _, query = (rest, "", "") if scheme in raw else rest.partition("?")
         options: dict[str, str] = {}
         for part in filter(None, query.split("&")):
             name, equals, value = part.partition("=")
@@ -90,6 +91,8 @@ class Scheme:
     resolve: Callable[[Target], Resolved]
     listing: Callable[[], Iterable[Listed]] = tuple
     mutated: tuple[str, ...] = ()
+    raw: bool = False
+    """Is all behind the colon the address, a question mark included? Its targets then have no options."""
 
 
 def closest(word: str, known: Iterable[str], what: str) -> TargetError:

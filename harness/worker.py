@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .errors import AdapterError, Died, KvconformError, Lost
 from .implementation import Implementation
-from .keeper import Keeper
+from .keeper import Apart, Keeper
 from .process import Child
 from .runner import error_text
 from .watchdog import TIME_LIMIT
@@ -173,13 +173,13 @@ class Worker(Keeper[Child]):
         return logits
 
 
-class Isolated(Implementation):
+class Isolated(Apart):
     """Stands in for an implementation in a worker. Caches are handles; logits come to the CPU."""
 
     refusals = (Refused,)
 
     def __init__(self, worker: Worker) -> None:
-        self.worker = worker
+        self.keeper = self.worker = worker
         self.traits = dict(worker.traits)
         self.floors: dict[tuple[int, ...], int] = {}
         for name, value in self.traits.items():

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft7Validator
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
@@ -19,7 +19,7 @@ REPLY_TO = {"hello": "hello", "append": "logits", "full": "logits", "dump": "dum
 
 def holds(definition: str, message: object) -> bool:
     schema = {"$defs": SCHEMA["$defs"], "$ref": f"#/$defs/{definition}"}
-    return Draft202012Validator(schema).is_valid(message)
+    return Draft7Validator(schema).is_valid(message)
 
 
 def engine_of_the_page(folder: Path) -> Path:

@@ -1,0 +1,101 @@
+"""Requests and replies of the line protocol over a stream of bytes, whatever carries it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from .errors import Broken, Died, TimeLimit
+from .message import LONGEST, SHOWN, Message, Wrong, read, written
+
+
+class Stream(Protocol):
+    """What carries the bytes. A `deadline` is a time of `time.monotonic()`; `TimeoutError` is raised when it is over."""
+
+    def send(self, data: bytes, deadline: float | None) -> None:
+        """Bytes that the other side does not want to have any more are dropped: that it is gone shows when it should answer."""
+
+    def receive(self, deadline: float | None) -> bytes:
+        """Some bytes, as they come; none at the end of the stream."""
+        ...
+
+    def waiting(self) -> bytes:
+        """What has come unasked, without waiting for it."""
+        ...
+
+    def ending(self) -> str:
+        """After the end of the stream: what became of the other side."""
+        ...
+
+
+class Link:
+    """One request at a time, and its reply with its block."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.number = 0
+        self._come = bytearray()
+        self._wanted = 0
+
+    def exchange(
+        self, op: str, fields: Mapping[str, Any], block: bytes | None, seconds: float | None, limit: float | None
+    ) -> tuple[Message, bytearray]:
+        """The reply and its block, within so many seconds, which are what is left of `limit`.
+
+        Raises `Broken`, `Died` or `TimeLimit`; no further exchange is possible then.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._come += self.stream.waiting()
+        if self._come:
+            raise Broken(f"it wrote what nobody asked for, before {op}: {_shown(self._come)}")
+        number, self.number = self.number, self.number + 1
+        head = written({"id": number, "op": op, **fields, **({} if block is None else {"bytes": len(block)})})
+        if len(head) > LONGEST:
+            raise Broken(f"the request for {op} would be longer than {LONGEST:,} bytes")
+        try:
+            self.stream.send(head + (block or b""), deadline)
+            reply = read(self._line(op, deadline), op, number)
+            return reply, self._block(op, reply.get("bytes", 0), deadline)
+        except Wrong as wrong:
+            raise Broken(f"its reply to {op} {wrong}") from None
+        except TimeoutError:
+            raise TimeLimit(f"no answer to {op} within the time limit of {limit:g} s{self._so_far()}") from None
+
+    def _line(self, op: str, deadline: float | None) -> bytes:
+        searched = 0
+        while (end := self._come.find(b"\n", searched)) < 0:
+            searched = len(self._come)
+            if searched >= LONGEST:
+                break
+            self._more(op, deadline)
+        if not 0 <= end < LONGEST:
+            raise Wrong(f"is longer than {LONGEST:,} bytes: {_shown(self._come)}")
+        line = bytes(self._come[:end])
+        del self._come[: end + 1]
+        return line
+
+    def _block(self, op: str, size: int, deadline: float | None) -> bytearray:
+        self._wanted = size
+        while len(self._come) < size:
+            self._more(op, deadline)
+        block = self._come[:size]
+        del self._come[:size]
+        self._wanted = 0
+        return block
+
+    def _more(self, op: str, deadline: float | None) -> None:
+        read = self.stream.receive(deadline)
+        if not read:
+            raise Died(f"{self.stream.ending()} in {op}{self._so_far()}")
+        self._come += read
+
+    def _so_far(self) -> str:
+        if self._wanted:
+            return f", after {len(self._come)} of the {self._wanted} bytes of its block"
+        return f", after {len(self._come)} bytes of a reply: {_shown(self._come)}" if self._come else ""
+
+
+def _shown(come: bytearray) -> str:
+    text = bytes(come[: SHOWN + 1]).decode(errors="backslashreplace").strip()
+    return repr(f"{text[:SHOWN]}…" if len(come) > SHOWN else text)
