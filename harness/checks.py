@@ -14,6 +14,7 @@ from .errors import AdapterError, Unsupported
 from .history import histories
 from .match import logits_match
 from .noise import noise_is_noise
+from .place import raised_at
 from .program import Append, Fork, Op, Program, Reset, Row, print_op
 from .runner import Divergence, Step, error_text, execute
 from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
@@ -74,7 +75,7 @@ def replays(program: Program, subject: Subject, judged: Judged) -> Trial:
             detail = f"a fresh cache that repeats the same calls gives other logits: max |Δlogit| {gap:.3g}"
             return _failed(program, steps[last], Divergence.LOGITS, detail, gap)
     if not positions:
-        return Trial(program, Verdict.INCONCLUSIVE, "no cache was forked, reset or restored")
+        return Trial(program, Verdict.UNSUPPORTED, "no cache was forked, reset or restored")
     return Trial(program, Verdict.PASSED, positions=positions)
 
 
@@ -154,7 +155,8 @@ def _full_step(subject: Subject, index: int, op: Append) -> Step:
     except (AdapterError, Unsupported):
         raise
     except Exception as error:
-        return Step(index, op, 0, divergence=Divergence.RAISED, detail=f"its full pass raises {error_text(error)}")
+        detail = f"its full pass raises {error_text(error)}{raised_at(error)}"
+        return Step(index, op, 0, divergence=Divergence.RAISED, detail=detail)
     expected = subject.oracle.expected(op.rows, len(op.rows[0]))
     if got.shape != expected.shape:
         detail = f"its full pass gives logits of shape {list(got.shape)}, not {list(expected.shape)}"

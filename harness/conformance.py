@@ -12,11 +12,11 @@ from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Profile, judge_clauses
 from .keeper import Apart
-from .oracle import Oracle
 from .results import Case
 from .runner import error_text
+from .sources import Fixed, can_be, dtype_name, name_of, subject_of
 from .target import Resolved
-from .trial import HALF, Subject, Verdict
+from .trial import Subject, Verdict
 from .watchdog import TIME_LIMIT, Guard, Watchdog
 
 
@@ -40,7 +40,7 @@ class Guarding:
             return guard.run(put, implementation), guard
         from .worker import Isolated, Recipe, Worker
 
-        worker = Worker(Recipe(self.recipe, "" if name == _own(implementation) else name), self.limit)
+        worker = Worker(Recipe(self.recipe, "" if name == dtype_name(implementation) else name), self.limit)
         return Isolated(worker), worker
 
 
@@ -55,42 +55,31 @@ def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject
 
 def precisions(resolved: Resolved, dtypes: Sequence[str] = ()) -> Sequence[str]:
     """The precisions that are asked for, or those by default."""
-    own = _own(resolved.implementation)
-    wide = "to" in resolved.implementation.capabilities and "float64" in (resolved.implementation.dtypes or ["float64"])
+    own = dtype_name(resolved.implementation)
+    wide = can_be(resolved.implementation, "float64") and not isinstance(resolved.reference, Fixed)
     return dtypes or list(dict.fromkeys(["float64", own] if wide else [own]))
 
 
 def subject(resolved: Resolved, name: str, guarding: Guarding | None = None) -> Subject:
     """The implementation in one precision."""
-    import torch
-
-    dtype: torch.dtype = getattr(torch, name)
     implementation, guard = (guarding or Guarding()).guarded(resolved.implementation, name)
-    # Half precision is judged against the same weights in float64, by ratio.
-    oracle = Oracle(resolved.reference.to(dtype), torch.float64) if name in HALF else Oracle(resolved.reference, dtype)
-    return Subject(implementation, oracle, guard)
-
-
-def _own(implementation: Implementation) -> str:
-    return str(implementation.dtype).removeprefix("torch.")
+    return subject_of(implementation, resolved, name, guard)
 
 
 def _precision(implementation: Implementation, name: str) -> Callable[[], Implementation]:
     """What puts an implementation in a precision. Raises `KvconformError` where it has only another."""
     import torch
 
-    own = _own(implementation)
+    own = dtype_name(implementation)
     if name == own:
         return lambda: implementation
     if "to" not in implementation.capabilities:
         raise KvconformError(
-            f"{implementation.name or type(implementation).__name__} computes in {own} and has no to(dtype): "
-            f"leave --dtype {name} out, or define to"
+            f"{name_of(implementation)} computes in {own} and has no to(dtype): leave --dtype {name} out, or define to"
         )
     if implementation.dtypes and name not in implementation.dtypes:
         raise KvconformError(
-            f"{implementation.name or type(implementation).__name__} computes in {', '.join(implementation.dtypes)}: "
-            f"leave --dtype {name} out"
+            f"{name_of(implementation)} computes in {', '.join(implementation.dtypes)}: leave --dtype {name} out"
         )
     return lambda: implementation.to(getattr(torch, name))
 

@@ -124,6 +124,7 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
             alike[0],
             len(alike),
             scope.landmarks,
+            subject.given,
         )
         for alike in failures.values()
     )

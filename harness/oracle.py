@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -43,8 +44,7 @@ class Oracle:
 
         self.dtype = dtype
         self.epsilon = torch.finfo(dtype).eps
-        self._reference = reference.to(dtype)
-        self._wide = reference.to(torch.float64)
+        self._given, self._reference = reference, reference.to(dtype)
         self._rows: OrderedDict[Row, Tensor] = OrderedDict()
         self._longest: dict[Row, Row] = {}
         self._calls: OrderedDict[tuple[Row, ...], Tensor] = OrderedDict()
@@ -54,6 +54,16 @@ class Oracle:
     @property
     def reference(self) -> Reference:
         return self._reference
+
+    @cached_property
+    def _wide(self) -> Reference | None:
+        """The reference in float64, where it can be put in it."""
+        import torch
+
+        try:
+            return self._given.to(torch.float64)
+        except Unsupported:
+            return None
 
     def call(self, rows: tuple[Row, ...]) -> Tensor:
         """The reference on this very call, `[rows, n, vocab]`: what exactness is judged by."""
@@ -96,8 +106,8 @@ class Oracle:
             return rounding(torch.tensor([tokens]), bits)[0]
 
     def floor(self, tokens: Row) -> float:
-        """The noise of the reference on a row: against itself in float64, in another batch shape, and in a pass that
-        ends earlier.
+        """The noise of the reference on a row: against itself in float64 where it has that precision, in another batch
+        shape, and in a pass that ends earlier.
 
         Never read from the thing under test.
         """
@@ -110,7 +120,7 @@ class Oracle:
                 self._pass(self._reference, (tokens, tokens[::-1]))[0],
                 self._pass(self._reference, (start,))[0],
             ]
-            if self.dtype != torch.float64:
+            if self.dtype != torch.float64 and self._wide is not None:
                 variants.append(self._pass(self._wide, (tokens,))[0])
             self._floors[tokens] = max((other - plain[: len(other)]).abs().max().item() for other in variants)
         return self._floors[tokens]

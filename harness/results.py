@@ -40,13 +40,16 @@ class Finding:
     diagnosis: str = ""
     landmarks: tuple[int, ...] = ()
     """Lengths at which the implementation says that its behaviour changes."""
+    given: str | None = None
+    """Where the user gave the reference: its target, or nothing for an object of the user's."""
 
     @property
     def reproduce(self) -> str:
         """A command, or a line of Python, that shows this failure again."""
         if ":" not in self.target:  # an object of the user's, which no command line can name
-            return f"kvconform.replay(mine, reference, {self.program!r}, clause={self.clause!r}, dtypes=[{self.dtype!r}])"
-        asked = f"--clause {self.clause} --dtype {self.dtype}"
+            reference = repr(self.given) if self.given else "reference" if self.given is not None else "None"
+            return f"kvconform.replay(mine, {reference}, {self.program!r}, clause={self.clause!r}, dtypes=[{self.dtype!r}])"
+        asked = f"--clause {self.clause} --dtype {self.dtype}" + (f" --reference {quote(self.given)}" if self.given else "")
         return f"kvconform replay {quote(self.target)} {quote(self.program)} {asked}"
 
 
@@ -81,7 +84,14 @@ class Case:
 
 
 def finding_of(
-    trial: Trial, target: str, clause: str, dtype: str, found_in: Trial, occurrences: int, landmarks: tuple[int, ...] = ()
+    trial: Trial,
+    target: str,
+    clause: str,
+    dtype: str,
+    found_in: Trial,
+    occurrences: int,
+    landmarks: tuple[int, ...] = (),
+    given: str | None = None,
 ) -> Finding:
     """A finding from the trial of its shrunk program."""
     allowed = trial.allowance
@@ -104,6 +114,7 @@ def finding_of(
         curve=trial.differences,
         occurrences=occurrences,
         landmarks=landmarks,
+        given=given,
     )
 
 

@@ -23,6 +23,8 @@ class Header:
     profile: str
     seed: int
     schema: int = SCHEMA_VERSION
+    reference: str = ""
+    """In words, what was judged by, where that is not what a target brings."""
     versions: dict[str, str] = field(default_factory=lambda: versions())
 
 
@@ -54,5 +56,5 @@ def versions() -> dict[str, str]:
     return found
 
 
-def header(command: str, targets: Sequence[str], profile: str, seed: int) -> Header:
-    return Header(command, tuple(targets), profile, seed)
+def header(command: str, targets: Sequence[str], profile: str, seed: int, reference: str = "") -> Header:
+    return Header(command, tuple(targets), profile, seed, reference=reference)

@@ -16,6 +16,7 @@ from .errors import AdapterError, Unsupported
 from .history import History
 from .implementation import Cache, Implementation
 from .oracle import Oracle
+from .place import raised_at
 from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
 
 
@@ -175,7 +176,7 @@ def _refused(state: _State, index: int, op: Op, past: int) -> Step:
     except state.implementation.refusals:
         return Step(index, op, past)
     except Exception as error:
-        return Step(index, op, past, divergence=Divergence.REFUSAL, detail=error_text(error))
+        return Step(index, op, past, divergence=Divergence.REFUSAL, detail=error_text(error) + raised_at(error))
     return Step(index, op, past, divergence=Divergence.ACCEPTED, detail="it must be refused, and was accepted")
 
 
@@ -185,7 +186,7 @@ def _legal(state: _State, index: int, op: Op, past: int, oracle: Oracle | None, 
     except (AdapterError, Unsupported):
         raise
     except Exception as error:
-        return Step(index, op, past, divergence=Divergence.RAISED, detail=error_text(error))
+        return Step(index, op, past, divergence=Divergence.RAISED, detail=error_text(error) + raised_at(error))
     state.history = state.history.after(op)
     if not isinstance(op, Append):
         return Step(index, op, past)

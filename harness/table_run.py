@@ -16,6 +16,7 @@ from .judging import Profile
 from .oracle import Oracle
 from .results import Case
 from .run import Run, header
+from .sources import reference_of
 from .table import TableRow, table_row
 from .target import Listed
 from .trial import Subject
@@ -92,7 +93,7 @@ def _row_of(target: str, profile: Profile) -> Made:
         raise KvconformError(f"{target} brings no sample text, which the table is made with")
     model = resolved.model if resolved.model and resolved.fault.spoil is None else target
     if model not in _oracles:
-        _oracles[model] = Oracle(resolved.reference, resolved.implementation.dtype)
+        _oracles[model] = Oracle(reference_of(resolved), resolved.implementation.dtype)
     subject = Subject(resolved.implementation, _oracles[model])
     return table_row(target, resolved.fault, subject, resolved.sample, registry.clauses(), profile)
 

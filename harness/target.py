@@ -58,16 +58,20 @@ class Sample:
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a target stands for: the implementation, and the reference that it is judged by.
+    """What a target stands for: the implementation, and the reference that it is judged by (None: itself, see `sources`).
 
     `model` names the model without its way to keep a cache; `fault` is that way, where it is one of the catalogue.
     """
 
     implementation: Implementation
-    reference: Reference
+    reference: Reference | None
     model: str = ""
     fault: Fault | None = None
     sample: Sample | None = None
+    judged_by: str = ""
+    """In words, what it is judged by, where that is not what the target brings."""
+    given: str | None = None
+    """Where the user gave the reference: its target, or nothing for an object of the user's."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,8 @@ class Scheme:
     mutated: tuple[str, ...] = ()
     raw: bool = False
     """Is all behind the colon the address, a question mark included? Its targets then have no options."""
+    takes: tuple[str, ...] = ()
+    """Options of targets that the command line gives by an option of its own: device."""
 
 
 def closest(word: str, known: Iterable[str], what: str) -> TargetError:

@@ -53,6 +53,8 @@ class Subject:
     implementation: Implementation
     oracle: Oracle
     guard: Guard = field(default_factory=Watchdog, compare=False)
+    given: str | None = None
+    """Where the user gave the reference: its target, or nothing for an object of the user's."""
 
     @property
     def dtype_name(self) -> str:

@@ -10,18 +10,17 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from contextvars import copy_context
-from pathlib import Path
 from queue import SimpleQueue
 from traceback import walk_stack
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from .errors import Died, Lost, TimeLimit
+from .place import culprit
 
 T = TypeVar("T")
 
@@ -196,14 +195,3 @@ def _as_here(work: Callable[[], T]) -> Callable[[], T]:
 def _frames(ident: int) -> Iterable[tuple[FrameType, int]]:
     frame = sys._current_frames().get(ident)
     return walk_stack(frame) if frame else ()
-
-
-def culprit(frames: Iterable[tuple[str, int, str]]) -> str:
-    """Where the user's code is, as the end of a sentence: the innermost of these frames (file, line, function, innermost
-    first) that lies in no library, else the innermost of all."""
-    found = list(frames)
-    libraries = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-    own = [frame for frame in found if not frame[0].startswith(("<", *libraries))]
-    for path, line, name in [*own, *found][:1]:
-        return f" in {name} ({Path(path).name}:{line})"
-    return ""

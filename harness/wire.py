@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .errors import AdapterError, Died, TimeLimit, Unsupported
+from .place import raised_at
 
 LONGEST_TEXT = 20_000
 """Characters of an error's text that are sent."""
@@ -41,11 +42,13 @@ class Pickled:
 
 @dataclass(slots=True)
 class Raised:
-    """An exception. `how` is "refusal" where the implementation refuses by it, "other", or a class of the harness."""
+    """An exception. `how` is "refusal" where the implementation refuses by it, "other", or a class of the harness;
+    `place` is where the user's code raised it."""
 
     name: str
     text: str
     how: str
+    place: str = ""
 
 
 @dataclass(slots=True)
@@ -102,11 +105,18 @@ def _bytes(tensor: Tensor) -> Tensor:
     return plain.reshape(-1).view(torch.uint8)
 
 
-class Refused(Exception):
+class _Sent(Exception):
+    """An exception of another process."""
+
+    place: str = ""
+    """Where it was raised, as the end of a sentence."""
+
+
+class Refused(_Sent):
     """Raised here for what an implementation elsewhere refuses by: the one refusal type of those that stand in for it."""
 
 
-class Elsewhere(Exception):
+class Elsewhere(_Sent):
     """Raised here for any other exception that an implementation elsewhere raises."""
 
 
@@ -120,18 +130,21 @@ def told(error: Exception, refusals: Sequence[type[Exception]] = ()) -> Raised:
     except Exception:
         text = "(its text cannot be read)"
     own = next((name for name, kind in _OWN.items() if isinstance(error, kind)), None)
-    return Raised(type(error).__name__, text, own or ("refusal" if isinstance(error, tuple(refusals)) else "other"))
+    how = own or ("refusal" if isinstance(error, tuple(refusals)) else "other")
+    return Raised(type(error).__name__, text, how, raised_at(error))
 
 
 def as_exception(raised: Raised) -> Exception:
     """An exception of the same name and text, that refuses exactly where the sent one does."""
     if raised.how in _OWN:
         return _OWN[raised.how](raised.text)
-    return _named(raised.name, Refused if raised.how == "refusal" else Elsewhere)(raised.text)
+    found = _named(raised.name, Refused if raised.how == "refusal" else Elsewhere)(raised.text)
+    found.place = raised.place
+    return found
 
 
 @cache
-def _named(name: str, base: type[Exception]) -> type[Exception]:
+def _named(name: str, base: type[_Sent]) -> type[_Sent]:
     return type(name, (base,), {"__module__": __name__})
 
 

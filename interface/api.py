@@ -11,8 +11,8 @@ from ..harness.conformance import Guarding, chosen, conform
 from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
 from ..harness.judging import PROFILES, Profile
-from ..harness.oracle import Reference
 from ..harness.run import Run, header
+from ..harness.sources import Given, judged_by, name_of
 from ..harness.target import Resolved
 from ..harness.watchdog import TIME_LIMIT
 
@@ -44,7 +44,7 @@ def run_check(
     started = time.monotonic()
     asked = chosen(registry.clauses(), pattern)
     cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding))
-    about = header(f"check {target}", [target], profile.name, profile.seed)
+    about = header(f"check {target}", [target], profile.name, profile.seed, resolved.judged_by)
     return Run(about, cases, seconds=time.monotonic() - started)
 
 
@@ -60,7 +60,7 @@ def guarding_of(target: str | Implementation, time_limit: float | None, isolate:
 
 def check(
     target: str | Implementation,
-    reference: Reference | None = None,
+    reference: Given = None,
     *,
     clause: str = "*",
     profile: str = "default",
@@ -72,7 +72,9 @@ def check(
 ) -> Run:
     """Judge a target string or an implementation of your own; print the verdict unless `quiet`, and give the run.
 
-    `reference` is the plain forward pass to judge by; a target string brings its own. A program that takes longer than
+    `reference` is the plain forward pass to judge by: a target, another implementation, a function of tokens, or an object
+    with name, vocab_size, logits(tokens) and to(dtype). Without one a target string brings its own; else it is the
+    implementation's own `full`, or its own single calls on a fresh cache, which is weaker. A program that takes longer than
     `time_limit` seconds (None: any) is errored, and the run goes on. With `isolate` the implementation, or a pickled copy
     of it, runs in a process of its own, so that it goes on after a crash too.
     """
@@ -88,7 +90,7 @@ def check(
 
 def replay(
     target: str | Implementation,
-    reference: Reference | None,
+    reference: Given,
     program: str,
     *,
     clause: str = "",
@@ -106,10 +108,8 @@ def replay(
     return code
 
 
-def _resolved(target: str | Implementation, reference: Reference | None) -> tuple[str, Resolved]:
+def _resolved(target: str | Implementation, reference: Given) -> tuple[str, Resolved]:
     """A target's name and what it stands for. Raises `KvconformError` where there is nothing to judge by."""
     if isinstance(target, str):
-        return target, registry.resolve(target)
-    if reference is None:
-        raise KvconformError("give a reference to judge by: kvconform.check(mine, reference)")
-    return target.name or type(target).__name__, Resolved(target, reference)
+        return target, judged_by(registry.resolve(target), reference)
+    return name_of(target), judged_by(Resolved(target, None), reference)

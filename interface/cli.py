@@ -96,6 +96,8 @@ def check(
     budget: options.Budget = "",
     seed: options.Seed = 0,
     dtypes: options.Dtypes = "",
+    reference: options.ReferenceName = "",
+    device: options.Device = "",
     time_limit: options.TimeLimit = 60.0,
     isolate: options.Isolate = None,
     only_failures: options.OnlyFailures = False,
@@ -108,6 +110,7 @@ def check(
     from ..harness import registry, saved
     from ..harness.conformance import chosen
     from ..harness.results import exit_code
+    from ..harness.sources import judged_by, placed
     from ..reports.terminal import check_report
     from .api import guarding_of, run_check, sentences
     from .progress import progress
@@ -117,8 +120,9 @@ def check(
     total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
     apart = target.partition(":")[0] not in options.TOGETHER if isolate is None else isolate
     _prepare(out, target)
+    target = placed(target, device)
     guarding = guarding_of(target, time_limit, apart)
-    resolved = registry.resolve(target)
+    resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     with progress(f"check {target}", total) as began:
         run = run_check(target, resolved, pattern, profile, names, began, guarding)
     saved.keep(kept, run.cases)
@@ -195,15 +199,20 @@ def replay(
         str, typer.Option("--clause", help="Judge as this clause does; all appends, by rounding, without.")
     ] = "",
     dtypes: options.Dtypes = "",
+    reference: options.ReferenceName = "",
+    device: options.Device = "",
 ) -> None:
     """Run one program step by step. Exit code 0: it passed; 1: it failed; 2: it cannot be told."""
     from ..harness import registry
     from ..harness.replay import replayed
+    from ..harness.sources import judged_by, placed
 
     names = options.dtype_names(dtypes)
     _prepare(None, target)
+    target = placed(target, device)
+    resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     code = 0
-    for text, worst in replayed(target, registry.resolve(target), program, pattern, names):
+    for text, worst in replayed(target, resolved, program, pattern, names):
         typer.echo(text)
         code = 1 if 1 in (code, worst) else max(code, worst)
     raise typer.Exit(code)

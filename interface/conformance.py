@@ -8,7 +8,7 @@ from ..harness import registry
 from ..harness.conformance import conform
 from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
-from ..harness.oracle import Reference
+from ..harness.sources import Given, judged_by
 from ..harness.target import Resolved
 from ..harness.trial import Verdict
 from ..reports.terminal import failure_block
@@ -16,11 +16,12 @@ from .api import profile_named, sentences
 
 
 class Conformance:
-    """Subclass with a `target`, or an `implementation` and a `reference`; pytest then asks one clause a test."""
+    """Subclass with a `target` or an `implementation`; pytest then asks one clause a test. `reference` is what
+    `kvconform.check` takes by that name."""
 
     target: ClassVar[str] = ""
     implementation: ClassVar[Implementation | None] = None
-    reference: ClassVar[Reference | None] = None
+    reference: ClassVar[Given] = None
     profile: ClassVar[str] = "quick"
     dtypes: ClassVar[tuple[str, ...]] = ()
 
@@ -28,12 +29,9 @@ class Conformance:
     def resolved(cls) -> Resolved:
         """What is judged, and by what."""
         if cls.implementation is None and not cls.target:
-            raise KvconformError(f"{cls.__name__} needs a target, or an implementation and a reference")
-        if cls.implementation is None:
-            return registry.resolve(cls.target)
-        if cls.reference is None:
-            raise KvconformError(f"{cls.__name__} needs a reference to judge its implementation by")
-        return Resolved(cls.implementation, cls.reference)
+            raise KvconformError(f"{cls.__name__} needs a target or an implementation")
+        found = Resolved(cls.implementation, None) if cls.implementation is not None else registry.resolve(cls.target)
+        return judged_by(found, cls.__dict__.get("reference", cls.reference))
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         metafunc.parametrize("clause", [clause.id for clause in registry.clauses()])

@@ -17,11 +17,15 @@ Budget = Annotated[str, typer.Option("--budget", help="Stop asking after this ti
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated programs; the same seed draws the same ones.")]
 Dtypes = Annotated[str, typer.Option("--dtype", help="Precisions to judge in, comma-separated, as float64,float32.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0, help="Seconds that one program may take; 0 for any.")]
+ReferenceName = Annotated[
+    str, typer.Option("--reference", metavar="TARGET", help="Judge by this target's reference: the same weights, as hf:FOLDER.")
+]
+Device = Annotated[str, typer.Option("--device", help="Where models run, as cuda; for targets that take it.")]
 Isolate = Annotated[
     bool | None,
     typer.Option("--isolate/--no-isolate", help="Run it in a process of its own, which may die. Without: engines, no models."),
 ]
-TOGETHER = ("builtin", "hf", "arch", "model")
+TOGETHER = ("builtin", "hf", "arch", "model", "py")
 """Schemes whose targets share our process unless told otherwise: models do not kill it, and a worker loads them again."""
 OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only what did not pass.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
@@ -39,6 +43,7 @@ KNOWN = {
     "only-failures",
     "out",
     "reference",
+    "device",
     "time-limit",
     "isolate",
 }

@@ -22,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kvconform-profile", default="quick", help="how much is asked: quick, default or thorough")
     group.addoption("--kvconform-max-examples", type=int, default=None, help="generated programs a clause")
     group.addoption("--kvconform-seed", type=int, default=0, help="seed of the generated programs")
+    group.addoption("--kvconform-reference", default="", metavar="TARGET", help="judge by this target's reference")
+    group.addoption("--kvconform-device", default="", help="where models run, as cuda; for targets that take it")
     group.addoption("--kvconform-dtype", default="", help="precisions, comma-separated; the implementation's own without")
 
 
@@ -62,6 +64,7 @@ def _validated(config: pytest.Config) -> list[str]:
     from ..harness import registry
     from ..harness.conformance import chosen, precisions
     from ..harness.errors import KvconformError
+    from ..harness.sources import judged_by, placed
     from .api import profile_named
     from .options import dtype_names
 
@@ -74,7 +77,9 @@ def _validated(config: pytest.Config) -> list[str]:
         dtypes = dtype_names(_option(config, "--kvconform-dtype"))
         for target in _option(config, "--kvconform-target"):
             if target not in ClauseItem.loaded:
-                ClauseItem.loaded[target] = registry.resolve(target)
+                device, reference = _option(config, "--kvconform-device"), _option(config, "--kvconform-reference")
+                resolved = registry.resolve(placed(target, device))
+                ClauseItem.loaded[target] = judged_by(resolved, placed(reference, device, strict=False) or None)
             precisions(ClauseItem.loaded[target], dtypes)
     except KvconformError as error:
         raise pytest.UsageError(f"kvconform: {error}") from None

@@ -76,10 +76,11 @@ def last_line(run: Run) -> str:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
     what = run.header.targets[0] if len(run.header.targets) == 1 else f"{len(run.header.targets)} targets"
     programs = sum(case.programs for case in run.cases)
-    return (
+    told = (
         f"{what}: {overall(run.cases)} ({len(run.cases)} cases: {counts or 'none'}; {programs} programs; "
         f"seed {run.header.seed}, profile {run.header.profile}, {run.seconds:.1f} s)"
     )
+    return f"{told}; judged by {run.header.reference}" if run.header.reference else told
 
 
 def overall(cases: Sequence[Case]) -> str:
