@@ -15,6 +15,10 @@ class TargetError(KvconformError):
     """A target string that names nothing, or something that cannot be loaded."""
 
 
+class UnsupportedTarget(TargetError):
+    """A target that is known and cannot be had here, for a reason that is not the user's: no failure of what it names."""
+
+
 class ResultError(KvconformError):
     """A result file that cannot be read or written."""
 

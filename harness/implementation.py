@@ -70,6 +70,9 @@ class Implementation:
 
         return torch.device("cpu")
 
+    def prepare(self, ops: frozenset[str]) -> None:
+        """Told before a program begins which kinds of op it has, for a cache that must know that a rollback will come."""
+
     def new_cache(self, rows: int = 1) -> Cache:
         """An empty cache of so many rows."""
         raise NotImplementedError(f"{type(self).__name__} does not define new_cache(rows)")

@@ -17,7 +17,7 @@ from .history import History
 from .implementation import Cache, Implementation
 from .oracle import Oracle
 from .place import raised_at
-from .program import Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
+from .program import KINDS, Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
 
 
 class Divergence(StrEnum):
@@ -65,6 +65,7 @@ def execute(
     on the steps. Without an oracle nothing is compared.
     """
     state = _State(implementation)
+    implementation.prepare(frozenset(op.kind for op in program.ops))
     try:
         for index, op in enumerate(program.ops):
             before = state.history
@@ -82,6 +83,7 @@ def apply_ops(implementation: Implementation) -> Generator[Callable[[Op], Tensor
     """A function that carries out ops one by one, for runs that choose their tokens as they go; caches are let go at the
     end. It gives the logits of an append, raises what the implementation raises, and a refused op changes nothing."""
     state = _State(implementation)
+    implementation.prepare(frozenset(KINDS))
 
     def apply(op: Op) -> Tensor | None:
         if op.refused:

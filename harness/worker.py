@@ -198,6 +198,9 @@ class Isolated(Apart):
     def device(self) -> torch.device:
         return self.traits["device"]
 
+    def prepare(self, ops: frozenset[str]) -> None:
+        self.worker.ask("prepare", ops)
+
     def new_cache(self, rows: int = 1) -> Handle:
         return self.worker.ask("new_cache", rows)
 
