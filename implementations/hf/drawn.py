@@ -1,0 +1,46 @@
+"""`arch:NAME?…`: a tiny random model of an architecture as a target. Importing this imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...harness.fault import Kind
+from ...harness.target import Listed, Resolved, Scheme, Target, closest
+from .names import architectures
+from .targets import resolved
+
+if TYPE_CHECKING:
+    from .model import Model
+    from .options import Options
+
+
+def resolve(target: Target) -> Resolved:
+    """Load `arch:llama?cache=static` and its like. Raises `TargetError`, with cause and mend."""
+    from .options import parsed
+
+    options = parsed(target)
+    return resolved(target, options, drawn(target, options))
+
+
+def drawn(target: Target, options: Options) -> Model:
+    """The tiny random model of a target. Raises `TargetError`."""
+    if target.address not in architectures():
+        raise closest(target.address, architectures(), "architecture of the installed transformers called")
+    from .load import quiet, ready, told
+    from .tiny import build
+
+    with told(target), quiet():
+        module: Any = build(target.address, options.seed)
+        if options.attn:
+            module.set_attn_implementation(options.attn)
+    return ready(module, target, options)
+
+
+def listing() -> Iterable[Listed]:
+    """A tiny random model of every decoder architecture."""
+    sentence = "A tiny random model of this architecture."
+    return (Listed(f"arch:{name}", Kind.CORRECT, sentence, shown=False) for name in architectures())
+
+
+ARCH = Scheme(resolve, listing)
