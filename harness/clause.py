@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from .generate import Mix
 from .match import logits_match
 from .program import Program
 from .scope import Scope
 from .trial import Check, Judged
+
+
+def matches(clause: str, pattern: str) -> bool:
+    """Does a clause's id match a shell pattern, or begin with it?"""
+    return fnmatchcase(clause, pattern) or clause.startswith(pattern)
 
 
 def no_programs(scope: Scope) -> Iterable[Program]:

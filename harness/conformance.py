@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from .clause import Clause
+from .clause import Clause, matches
 from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Profile, judge_clauses
@@ -116,7 +115,7 @@ def conform(
 
 def chosen(clauses: Sequence[Clause], pattern: str) -> list[Clause]:
     """Clauses whose id matches a shell pattern, or begins with it. Raises `KvconformError` where none does."""
-    found = [clause for clause in clauses if fnmatch.fnmatchcase(clause.id, pattern) or clause.id.startswith(pattern)]
+    found = [clause for clause in clauses if matches(clause.id, pattern)]
     if not found:
         raise KvconformError(f"no clause matches {pattern!r}; `kvconform list clauses` shows them all")
     return found

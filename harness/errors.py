@@ -39,6 +39,10 @@ class TimeLimit(Lost):
     """A program took longer than it may."""
 
 
+class MemoryLimit(Lost):
+    """The process that the implementation runs in took more memory than it may."""
+
+
 class Died(Lost):
     """The process that the implementation runs in ended, or the implementation tried to end it."""
 

@@ -12,9 +12,10 @@ from . import coverage, saved
 from .clause import Clause
 from .errors import KvconformError
 from .generate import programs
+from .known import Known, listed
 from .pool import Pool
-from .program import Program
-from .results import Case, finding_of
+from .program import Append, Program
+from .results import Case, Finding, finding_of
 from .runner import error_text
 from .saved import Saved
 from .shrink import shrink
@@ -43,6 +44,8 @@ class Profile:
     """At most so many of a clause's own programs; None: all."""
     saved: tuple[Saved, ...] = ()
     """Programs that failed before; they are run first."""
+    known: tuple[Known, ...] = ()
+    """Deviations that are known: they are neither shrunk nor do they end a clause."""
 
     @property
     def expired(self) -> bool:
@@ -59,17 +62,23 @@ PROFILES = {
 def judge_clauses(
     clauses: Sequence[Clause], subject: Subject, target: str, profile: Profile, began: Callable[[Clause], None] | None = None
 ) -> Iterator[Case]:
-    """A case a clause. A reference that does not hold against itself leaves everything else inconclusive."""
-    doubt = ""
+    """A case a clause."""
+    yield from in_turn(clauses, lambda clause: judge_clause(clause, subject, target, profile), began)
+
+
+def in_turn(
+    clauses: Sequence[Clause], ask: Callable[[Clause], Case], began: Callable[[Clause], None] | None = None
+) -> Iterator[Case]:
+    """A case a clause, as `ask` gives it. A reference that does not hold against itself leaves everything else inconclusive."""
+    doubtful: Case | None = None
     for clause in clauses:
         if began:
             began(clause)
-        if doubt and clause.family != "reference":
-            yield Case(target, clause.id, subject.dtype_name, Verdict.INCONCLUSIVE, doubt)
-            continue
-        case = judge_clause(clause, subject, target, profile)
+        asked = doubtful is None or clause.family == "reference"
+        case = replace(doubtful, clause=clause.id) if doubtful and not asked else ask(clause)
         if clause.family == "reference" and case.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE):
             doubt = f"the reference cannot be relied on: {clause.id} {case.verdict}"
+            doubtful = Case(case.target, "", case.dtype, Verdict.INCONCLUSIVE, doubt)
         yield case
 
 
@@ -109,25 +118,26 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     if clause.ready:
         clause.ready()
     patience = _Patience(subject.guard)
-    trials = list(_trials(clause, subject, profile, patience, again))
+
+    def excused(trial: Trial) -> Known | None:
+        return listed(profile.known, target, clause.id, subject.dtype_name, trial.op)
+
+    trials = list(_trials(clause, subject, profile, patience, again, lambda trial: excused(trial) is None))
     given_up = patience.over
     failures: dict[object, list[Trial]] = {}
     for trial in trials:
         if trial.verdict is Verdict.FAILED:
             failures.setdefault(trial.identity, []).append(trial)
-    findings = tuple(
-        finding_of(
-            _smallest(clause, subject, alike[0], patience) if profile.shrink else alike[0],
-            target,
-            clause.id,
-            subject.dtype_name,
-            alike[0],
-            len(alike),
-            scope.landmarks,
-            subject.given,
-        )
-        for alike in failures.values()
-    )
+
+    def finding(alike: list[Trial]) -> Finding:
+        first = alike[0] if profile.shrink else min(alike, key=_size)
+        entry = excused(first)
+        shown = first if entry or not profile.shrink else _smallest(clause, subject, first, patience, profile)
+        name, marks = subject.dtype_name, scope.landmarks
+        made = finding_of(shown, target, clause.id, name, first, len(alike), marks, subject.given)
+        return replace(made, known=entry.told) if entry else made
+
+    findings = tuple(map(finding, failures.values()))
     worst = max(trials, key=lambda trial: trial.difference, default=None)
     verdict, reason = _verdict(trials)
     if given_up and verdict is Verdict.ERRORED and len(trials) > 1:
@@ -135,6 +145,13 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     pool = sum((trial.pool for trial in trials if trial.pool is not None), Pool())
     if pool.positions and verdict is Verdict.PASSED:
         verdict, reason = _pooled(pool)
+        if verdict is Verdict.FAILED and (entry := listed(profile.known, target, clause.id, subject.dtype_name, "append")):
+            verdict, reason = Verdict.KNOWN, entry.told
+    if verdict is Verdict.FAILED and findings and all(found.known for found in findings):
+        others = [trial for trial in trials if trial.verdict is not Verdict.FAILED]
+        verdict, reason = _verdict(others) if others else (Verdict.PASSED, "")
+        if verdict is not Verdict.ERRORED:
+            verdict, reason = Verdict.KNOWN, findings[0].known
     if verdict is Verdict.PASSED and profile.expired:
         reason = f"cut short by the budget after {len(trials)} programs" + (f"; {reason}" if reason else "")
     first = next((number for number, trial in enumerate(trials, 1) if trial.verdict is Verdict.FAILED), None)
@@ -197,16 +214,25 @@ def _pooled(pool: Pool) -> tuple[Verdict, str]:
 
 
 def _trials(
-    clause: Clause, subject: Subject, profile: Profile, patience: _Patience, again: Sequence[Program]
+    clause: Clause,
+    subject: Subject,
+    profile: Profile,
+    patience: _Patience,
+    again: Sequence[Program],
+    news: Callable[[Trial], bool],
 ) -> Iterator[Trial]:
     """What failed before, then fixed programs, then generated ones.
 
-    Ends early at a failure where only the first counts, at the deadline, and out of patience.
+    Ends early at a failure that is `news` where only the first counts, at the deadline, and out of patience.
     """
+
+    def last(trial: Trial) -> bool:
+        return profile.stop_at_failure and trial.verdict is Verdict.FAILED and news(trial)
+
     for program in (*again, *islice(clause.fixed(subject.scope), profile.fixed)):
         trial = attempt(clause.check, program, subject, clause.judged)
         yield trial
-        if profile.expired or patience.over or (trial.verdict is Verdict.FAILED and profile.stop_at_failure):
+        if profile.expired or patience.over or last(trial):
             return
     if clause.mix is None or not profile.examples:
         return
@@ -219,10 +245,10 @@ def _trials(
             return True
         trial = attempt(clause.check, program, subject, clause.judged)
         ran.append(trial)
-        if trial.verdict is Verdict.FAILED:
+        if trial.verdict is Verdict.FAILED and news(trial):
             failed_at.append(len(ran))
         late = bool(failed_at) and len(ran) - failed_at[0] >= AFTER_FAILURE
-        over = patience.over or profile.expired or late or (bool(failed_at) and profile.stop_at_failure)
+        over = patience.over or profile.expired or late or last(trial)
         if over:
             ended.append(program)
         return over
@@ -255,7 +281,20 @@ def draw_until(enough: Callable[[Program], bool], clause: Clause, subject: Subje
         return
 
 
-def _smallest(clause: Clause, subject: Subject, trial: Trial, patience: _Patience) -> Trial:
+def _size(trial: Trial) -> tuple[bool, bool, int, int]:
+    """How little a failing program needs, where it is not shrunk: one row, one token, few ops, few tokens."""
+    op = trial.program.ops[trial.step] if trial.step is not None and trial.step < len(trial.program.ops) else None
+    rows = op.rows if isinstance(op, Append) else ()
+    return len(rows) > 1, max(map(len, rows), default=0) > 1, len(trial.program.ops), len(str(trial.program))
+
+
+def smallest(clause: Clause, subject: Subject, program: Program, profile: Profile) -> Trial:
+    """The trial of the smallest program found, by the profile's deadline, that fails as this one does."""
+    trial = attempt(clause.check, program, subject, clause.judged)
+    return _smallest(clause, subject, trial, _Patience(subject.guard), profile) if trial.verdict is Verdict.FAILED else trial
+
+
+def _smallest(clause: Clause, subject: Subject, trial: Trial, patience: _Patience, profile: Profile) -> Trial:
     """The trial of the shrunk program. One that does not fail again as it did is reported as it was, and said so."""
 
     def again(program: Program) -> Trial:
@@ -268,7 +307,7 @@ def _smallest(clause: Clause, subject: Subject, trial: Trial, patience: _Patienc
         return replace(trial, detail=f"{trial.detail} (it did not fail again when repeated: it is not deterministic)")
 
     def same(program: Program) -> bool:
-        return not patience.over and again(program).identity == trial.identity
+        return not patience.over and not profile.expired and again(program).identity == trial.identity
 
     smallest = again(shrink(trial.program, same, subject.scope))
     if smallest.verdict is Verdict.ERRORED:

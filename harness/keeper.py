@@ -30,7 +30,8 @@ class Keeper(Guard, Generic[P]):
     """Keeps at most one process, and starts it anew after it was ended.
 
     Inside `run`, all exchanges share one limit of `limit` seconds (None: no limit), of which only time spent in exchanges
-    is taken; outside, each has that limit to itself. Start-up is not counted. Not for several threads at once.
+    is taken; outside, each has that limit to itself. Start-up is not counted. Several threads may have a keeper each; one is
+    not for several.
     """
 
     def __init__(self, limit: float | None) -> None:

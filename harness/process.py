@@ -9,14 +9,16 @@ import re
 import select
 import signal
 import sys
+import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from multiprocessing.util import Finalize
+from pathlib import Path
 from types import ModuleType
 
 from . import host
-from .errors import Died, TimeLimit
+from .errors import Died, MemoryLimit, TimeLimit
 from .output import FLOOD, LastWords, ending, said
 from .runner import error_text
 from .watchdog import culprit
@@ -25,14 +27,16 @@ START = 120.0
 """Seconds that building an implementation may take at least."""
 TELLING = 2.0
 """Seconds that a process which hangs has to write where."""
+GLANCE = 0.2
+"""Seconds between two looks at the memory of a process that has a limit of it."""
 PRELOADED = ("harness", "reference", "implementations")
 """Folders of this package whose modules are imported before anything is forked, where they are loaded here."""
 
 
 class Child:
-    """One process, its pipe, and the end of what it has written."""
+    """One process, its pipe, and the end of what it has written. `memory`: bytes that it may hold (None: any)."""
 
-    def __init__(self, recipe: bytes, limit: float | None) -> None:
+    def __init__(self, recipe: bytes, limit: float | None, memory: int | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
         multiprocessing.set_forkserver_preload(_preloaded())
         self.owner = os.getpid()
@@ -42,7 +46,7 @@ class Child:
         about = (theirs, their_output, recipe, host.Surroundings(), start)
         self.process = context.Process(target=host.serve, args=about, name="kvconform worker", daemon=True)
         try:
-            with _without_main():
+            with _alone, _without_main():
                 self.process.start()
         except (OSError, EOFError, AssertionError) as error:
             raise Died(f"no worker process could be started: {error_text(error)}") from None
@@ -51,6 +55,7 @@ class Child:
             their_output.close()
         assert self.process.pid
         self.pid = self.process.pid
+        self.memory = memory
         self.ready = select.poll()
         for end in (self.pipe.fileno(), self.output.fileno(), self.process.sentinel):
             self.ready.register(end, select.POLLIN)
@@ -73,7 +78,8 @@ class Child:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = {end for end, _ in self.ready.poll(None if left is None else left * 1000)}
+            wait = left if self.memory is None else min(GLANCE, GLANCE if left is None else left)
+            ready = {end for end, _ in self.ready.poll(None if wait is None else wait * 1000)}
             if self.pipe.fileno() in ready:
                 try:
                     return self.pipe.recv_bytes()
@@ -83,6 +89,9 @@ class Child:
                 raise Died(self._epitaph(doing))
             if ready:
                 self.words.read(1)
+            if self.memory is not None and (held := resident(self.pid)) > self.memory:
+                much = f"its process held {held / 2**30:.1f} GiB, above the limit of {self.memory / 2**30:.3g} GiB"
+                raise MemoryLimit(f"{much}{self._where_it_is() or doing}{self._said()}")
             if left == 0:
                 what = f"no answer within the time limit of {self.limit:g} s"
                 raise TimeLimit(f"{what}{self._where_it_is() or doing}{self._said()}")
@@ -99,14 +108,16 @@ class Child:
             os.killpg(self.pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
             self.process.kill()
-        self.process.join(10)
+        with _alone:
+            self.process.join(10)
         with suppress(ValueError):  # one that not even the kernel can end
             self.process.close()
         self.pipe.close()
         self.output.close()
 
     def _epitaph(self, doing: str) -> str:
-        self.process.join(5)
+        with _alone:
+            self.process.join(5)
         code = self.process.exitcode
         self.words.read(FLOOD)
         how = "closed its pipe" if code is None else ending(code)
@@ -128,6 +139,26 @@ class Child:
 
 
 _running: set[Child] = set()
+
+_alone = threading.RLock()
+"""Several threads may have a worker each; what multiprocessing keeps of its children, and the name of the main module, is
+for one of them at a time."""
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds now; 0 where the system does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+_wanted: list[str] = []
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Have these modules imported before anything is forked. It has no effect once a worker was started."""
+    _wanted.extend(modules)
 
 
 def end_all() -> None:
@@ -161,6 +192,7 @@ def _preloaded() -> list[str]:
     return [
         "torch._dynamo",
         host.__name__,
+        *_wanted,
         *(name for name in sys.modules if name == "transformers" or name.startswith(models)),
     ]
 

@@ -42,6 +42,8 @@ class Finding:
     """Lengths at which the implementation says that its behaviour changes."""
     given: str | None = None
     """Where the user gave the reference: its target, or nothing for an object of the user's."""
+    known: str = ""
+    """Why it is a known deviation, where it is one."""
 
     @property
     def reproduce(self) -> str:
@@ -118,6 +120,35 @@ def finding_of(
     )
 
 
+@dataclass(frozen=True)
+class Cell:
+    """What a sweep says of one target in one dtype beside its cases: what it is grouped by, and what it cost."""
+
+    target: str
+    dtype: str
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    seconds: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return content_id("cell", self.target, self.dtype)
+
+    @property
+    def key(self) -> str:
+        return f"{self.target} {self.dtype}"
+
+    @property
+    def model(self) -> str:
+        """The target without its options."""
+        return self.target.partition("?")[0]
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The target's options, and the dtype."""
+        parts = filter(None, self.target.partition("?")[2].split("&"))
+        return {name: value for name, _, value in (part.partition("=") for part in parts)} | {"dtype": self.dtype}
+
+
 def tally(cases: Iterable[Case]) -> dict[Verdict, int]:
     """How many cases have each verdict, all verdicts named."""
     found = Counter(case.verdict for case in cases)
@@ -125,8 +156,9 @@ def tally(cases: Iterable[Case]) -> dict[Verdict, int]:
 
 
 def exit_code(cases: Iterable[Case]) -> int:
-    """1 if anything failed; else 2 if anything errored or was inconclusive, or nothing ran; else 0."""
+    """1 if anything failed; else 2 if anything errored or was inconclusive, or nothing ran; else 0. What is known passes."""
     counts = tally(cases)
     if counts[Verdict.FAILED]:
         return 1
-    return 2 if counts[Verdict.ERRORED] or counts[Verdict.INCONCLUSIVE] or not counts[Verdict.PASSED] else 0
+    held = counts[Verdict.PASSED] or counts[Verdict.KNOWN]
+    return 2 if counts[Verdict.ERRORED] or counts[Verdict.INCONCLUSIVE] or not held else 0

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
+from .grouping import Group
 from .mutation import Mutant
-from .results import Case, tally
+from .results import Case, Cell, tally
 from .table import TableRow
 
 SCHEMA_VERSION = 1
@@ -36,6 +37,8 @@ class Run:
     cases: tuple[Case, ...] = ()
     rows: tuple[TableRow, ...] = ()
     mutants: tuple[Mutant, ...] = ()
+    cells: tuple[Cell, ...] = ()
+    groups: tuple[Group, ...] = ()
     problems: tuple[str, ...] = ()
     seconds: float = 0.0
 

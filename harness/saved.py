@@ -53,9 +53,8 @@ def keep(entries: Iterable[Saved], cases: Iterable[Case], folder: Path = FOLDER)
     ran = list(cases)
     asked = {(case.target, case.clause, case.dtype) for case in ran}
     untouched = [one for one in entries if (one.target, one.clause, one.dtype) not in asked]
-    failed = [
-        Saved(finding.target, finding.clause, finding.dtype, finding.program) for case in ran for finding in case.findings
-    ]
+    found = [finding for case in ran for finding in case.findings if not finding.known]
+    failed = [Saved(finding.target, finding.clause, finding.dtype, finding.program) for finding in found]
     still = [
         Saved(case.target, case.clause, case.dtype, program)
         for case in ran

@@ -72,6 +72,8 @@ class Resolved:
     """In words, what it is judged by, where that is not what the target brings."""
     given: str | None = None
     """Where the user gave the reference: its target, or nothing for an object of the user's."""
+    tags: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What a sweep groups failures by, the widest first: cache class, layer types, model class."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ class Listed:
 class Scheme:
     """How targets of one scheme are loaded and which there are. `resolve` raises `TargetError` with cause and mend.
 
-    `mutated` are the targets that the mutation check injects faults into when it is given none.
+    `mutated` are the targets that the mutation check injects faults into when it is given none; `swept` are patterns of
+    those that a sweep asks when it is given none.
     """
 
     resolve: Callable[[Target], Resolved]
@@ -99,6 +102,13 @@ class Scheme:
     """Is all behind the colon the address, a question mark included? Its targets then have no options."""
     takes: tuple[str, ...] = ()
     """Options of targets that the command line gives by an option of its own: device."""
+    swept: tuple[str, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Options that a sweep varies, with the values that it gives them unless told otherwise."""
+    shares: Callable[[Target], str] = str
+    """Targets with the same answer load the same model: a sweep asks them one after the other in one process."""
+    preload: tuple[str, ...] = ()
+    """Modules that loading any of its targets imports: a sweep's processes are forked from one that has imported them."""
 
 
 def closest(word: str, known: Iterable[str], what: str) -> TargetError:

@@ -32,6 +32,8 @@ class Verdict(StrEnum):
     ERRORED = "errored"
     UNSUPPORTED = "unsupported"
     INCONCLUSIVE = "inconclusive"
+    KNOWN = "known"
+    """Failed, and listed with a reason as a deviation that is known."""
 
 
 class Judged(StrEnum):

@@ -88,11 +88,13 @@ class Handle:
 
 
 class Worker(Keeper[Child]):
-    """Keeps a process that holds what `recipe` builds, and asks it by method name."""
+    """Keeps a process that holds what `recipe` builds, and asks it by method name. A process that holds more than `memory`
+    bytes (None: any) is ended like one whose time is over."""
 
-    def __init__(self, recipe: Callable[[], Any], limit: float | None = TIME_LIMIT) -> None:
+    def __init__(self, recipe: Callable[[], Any], limit: float | None = TIME_LIMIT, memory: int | None = None) -> None:
         super().__init__(limit)
         self.recipe = recipe
+        self.memory = memory
         self._released: list[int] = []
         self._held: dict[int, weakref.ref[Tensor]] = {}
         try:
@@ -124,7 +126,7 @@ class Worker(Keeper[Child]):
         return cache.life == self.life and self.lives
 
     def start(self) -> Child:
-        child = Child(pickle.dumps(self.recipe), self.limit)
+        child = Child(pickle.dumps(self.recipe), self.limit, self.memory)
         if isinstance(child.greeting, Raised):
             child.end()
             raise Died(error_text(as_exception(child.greeting)))

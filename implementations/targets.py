@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..harness.errors import TargetError, Unsupported
+from ..harness.errors import UnsupportedTarget, TargetError, Unsupported
 from ..harness.fault import Kind
 from ..harness.oracle import Reference
 from ..harness.target import Listed, Resolved, Sample, Scheme, Target, closest
@@ -45,7 +45,7 @@ def resolve(target: Target) -> Resolved:
     try:
         implementation = ways[way].inject(BuiltIn(model(name), Concat))
     except Unsupported as reason:
-        raise TargetError(f"{str(target)!r} is not there: {reason}") from None
+        raise UnsupportedTarget(f"{str(target)!r} is not there: {reason}") from None
     plain: Reference = reference("llama" if name == "noisy" else name)
     spoil = ways[way].spoil
     return Resolved(implementation, spoil(plain) if spoil else plain, name, ways[way], sample())
@@ -79,4 +79,10 @@ def sample() -> Sample:
     )
 
 
-BUILTIN = Scheme(resolve, listing, mutated=tuple(f"builtin:{name}/concat" for name in MODELS if name != "noisy"))
+BUILTIN = Scheme(
+    resolve,
+    listing,
+    mutated=tuple(f"builtin:{name}/concat" for name in MODELS if name != "noisy"),
+    shares=lambda target: target.address.partition("/")[0],
+    preload=(f"{__package__}.builtin",),
+)

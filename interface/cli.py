@@ -13,12 +13,11 @@ import typer
 
 from ..harness.errors import KvconformError
 from . import options
+from .output import show
+from .sweep import sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..harness.judging import Profile
-    from ..harness.run import Run
 
 app = typer.Typer(
     help="Differential conformance tests for the key/value caches of decoder language models.",
@@ -69,7 +68,7 @@ def _default_map() -> dict[str, Any]:
     found = {name.replace("-", "_"): value for name, value in options.defaults().items()}
     names = {"clause": "pattern", "profile": "profile_name", "dtype": "dtypes"}
     renamed = {names.get(name, name): value for name, value in found.items()}
-    return dict.fromkeys(("check", "table", "mutate", "replay"), renamed)
+    return dict.fromkeys(("check", "table", "mutate", "replay", "sweep"), renamed)
 
 
 @app.callback(invoke_without_command=True)
@@ -126,7 +125,7 @@ def check(
     with progress(f"check {target}", total) as began:
         run = run_check(target, resolved, pattern, profile, names, began, guarding)
     saved.keep(kept, run.cases)
-    _show(run, check_report(run, sentences(), only_failures), as_json, out)
+    show(run, check_report(run, sentences(), only_failures), as_json, out)
     raise typer.Exit(exit_code(run.cases))
 
 
@@ -155,7 +154,7 @@ def table(
     counts = f"{caught} of {sum(row.kind == 'fault' for row in run.rows)} faults caught"
     counts += f", {passed} of {sum(row.kind != 'fault' for row in run.rows)} correct implementations and controls passed"
     text = "\n\n".join([failure_table(rows), *run.problems, f"{counts} (seed {seed}, {run.seconds:.1f} s)"])
-    _show(run, text, as_json, out)
+    show(run, text, as_json, out)
     raise typer.Exit(0 if not run.problems and run.rows else 1)
 
 
@@ -187,7 +186,7 @@ def mutate(
     counts = {outcome: sum(mutant.outcome is outcome for mutant in run.mutants) for outcome in Outcome}
     counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     last = f"{len(run.mutants)} cells: {counted} (seed {seed}, profile {profile.name}, {run.seconds:.1f} s)"
-    _show(run, "\n\n".join([mutant_table(shown), *run.problems, last]), as_json, out)
+    show(run, "\n\n".join([mutant_table(shown), *run.problems, last]), as_json, out)
     raise typer.Exit(exit_code(run.mutants))
 
 
@@ -216,6 +215,9 @@ def replay(
         typer.echo(text)
         code = 1 if 1 in (code, worst) else max(code, worst)
     raise typer.Exit(code)
+
+
+app.command()(sweep)
 
 
 @app.command(name="list")
@@ -249,24 +251,6 @@ def _prepare(out: Path | None, target: str = "") -> None:
         import torch
 
         torch.set_num_threads(1)
-
-
-def _show(run: Run, text: str, as_json: bool, out: Path | None) -> None:
-    """Text or the result file on standard output; report files, and where they are on standard error."""
-    from ..reports import result_file
-
-    paths: Sequence[Path] = ()
-    if out:
-        from ..reports.folder import write_reports
-        from .api import sentences
-
-        paths = write_reports(run, out, sentences())
-    if as_json:
-        result_file.write(run, sys.stdout)
-    else:
-        typer.echo(text)
-    if paths:
-        typer.echo(f"reports: {', '.join(map(str, paths))}", err=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,11 @@ OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only w
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for result.jsonl, report.md and report.html.")]
 
+Known = Annotated[Path | None, typer.Option("--known", help="File of known deviations, which leave the exit code alone.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Fail on an entry of known deviations that no longer fails, or matches nothing.")
+]
+
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 KNOWN = {
     "target",
@@ -46,6 +51,8 @@ KNOWN = {
     "device",
     "time-limit",
     "isolate",
+    "known",
+    "strict",
 }
 
 
@@ -60,6 +67,8 @@ def defaults(folder: Path | None = None) -> dict[str, Any]:
                 raise KvconformError(
                     f"[tool.kvconform] in {path} has no option {unknown[0]!r}; it takes {', '.join(sorted(KNOWN))}"
                 )
+            if isinstance(known := found.get("known"), str):
+                found["known"] = str(path.parent / known)
             return found
     return {}
 

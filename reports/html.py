@@ -14,6 +14,7 @@ from ..harness.run import Run
 from ..harness.trial import Verdict
 from .causes import by_cause
 from .plot import plot
+from .sweep_html import sweep_page
 from .table import ORDER, size
 from .template import LONGEST, many, template, times
 from .timeline import timeline
@@ -22,7 +23,7 @@ MOST = (200, 100, 50, 20)
 """Distinct findings, and reasons, that are shown: the first of these numbers with which the page is not too large."""
 LARGEST = 1_500_000
 """Bytes of a page that still opens at once."""
-WORST_FIRST = (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.UNSUPPORTED)
+WORST_FIRST = (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.KNOWN, Verdict.PASSED, Verdict.UNSUPPORTED)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Cell:
 
 def render_html(run: Run, sentences: Mapping[str, str] | None = None) -> str:
     """The whole report. `sentences` are the clauses' by id."""
+    if run.cells:
+        return sweep_page(run, sentences or {})
     page = ""
     for most in MOST:
         page = _page(run, sentences or {}, most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, fields
 from enum import Enum
 from pathlib import Path
@@ -12,26 +12,33 @@ from typing import Any, TextIO
 
 from ..harness.errors import ResultError
 from ..harness.fault import Kind
+from ..harness.grouping import Group
 from ..harness.mutation import Mutant, Outcome
-from ..harness.results import Case, Finding
+from ..harness.results import Case, Cell, Finding
 from ..harness.run import SCHEMA_VERSION, Header, Run
 from ..harness.table import Danger, TableRow
 from ..harness.trial import Verdict
 
+RECORDS = ("case", "row", "mutant", "cell", "group")
 FIGURES = {"largest", "allowed", "difference", "floor", "prefill", "incremental"}
 ENUMS: dict[str, type[Enum]] = {"verdict": Verdict, "kind": Kind, "danger": Danger, "outcome": Outcome}
 
 
 def lines(run: Run) -> Iterator[str]:
     """The file's lines: a header, a record for each case, row and mutant, a footer with the counts."""
-    yield _line("header", asdict(run.header))
-    for kind, records in (("case", run.cases), ("row", run.rows), ("mutant", run.mutants)):
+    yield line("header", asdict(run.header))
+    for kind, records in records_of(run):
         for record in records:
             identity = {} if isinstance(record, TableRow) else {"id": record.id}
-            yield _line(kind, identity | asdict(record))
-    counted = {"case": len(run.cases), "row": len(run.rows), "mutant": len(run.mutants)}
+            yield line(kind, identity | asdict(record))
+    counted = {kind: len(records) for kind, records in records_of(run)}
     footer = {"records": counted, "counts": run.counts, "problems": run.problems, "seconds": round(run.seconds, 3)}
-    yield _line("footer", footer)
+    yield line("footer", footer)
+
+
+def records_of(run: Run) -> tuple[tuple[str, Sequence[Case | TableRow | Mutant | Cell | Group]], ...]:
+    """The records between head and foot by kind."""
+    return ("case", run.cases), ("row", run.rows), ("mutant", run.mutants), ("cell", run.cells), ("group", run.groups)
 
 
 def write(run: Run, stream: TextIO) -> None:
@@ -45,7 +52,7 @@ def read(path: Path) -> Run:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ResultError(f"cannot read the result file {path}: {error}") from None
-    records: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("header", "case", "row", "mutant", "footer")}
+    records: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("header", *RECORDS, "footer")}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:
             record = json.loads(line)
@@ -57,15 +64,17 @@ def read(path: Path) -> Run:
     header, footer = records["header"][0], records["footer"][0]
     if header.get("schema") != SCHEMA_VERSION:
         raise ResultError(f"{path} has schema {header.get('schema')}; this kvconform reads {SCHEMA_VERSION}")
-    counted = {kind: len(records[kind]) for kind in ("case", "row", "mutant")}
+    counted = {kind: len(records[kind]) for kind in RECORDS}
     if footer.get("records") != counted:
         raise ResultError(f"{path} has lost records, or has some twice: its footer counts {footer.get('records')}")
     try:
         return Run(
             header=_header(header),
-            cases=tuple(_case(record) for record in records["case"]),
+            cases=tuple(read_case(record) for record in records["case"]),
             rows=tuple(TableRow(**_typed(record)) for record in records["row"]),
             mutants=tuple(Mutant(**_typed(record)) for record in records["mutant"]),
+            cells=tuple(read_cell(record) for record in records["cell"]),
+            groups=tuple(_group(record) for record in records["group"]),
             problems=tuple(footer["problems"]),
             seconds=footer["seconds"],
         )
@@ -73,7 +82,8 @@ def read(path: Path) -> Run:
         raise ResultError(f"{path} does not hold what a kvconform result file holds: {error}") from None
 
 
-def _line(kind: str, content: dict[str, Any]) -> str:
+def line(kind: str, content: dict[str, Any]) -> str:
+    """One record as a line of JSON."""
     return json.dumps({"type": kind, **_plain(content)}, allow_nan=False)
 
 
@@ -106,13 +116,23 @@ def _header(record: dict[str, Any]) -> Header:
     return Header(**record, targets=targets)
 
 
-def _case(record: dict[str, Any]) -> Case:
-    found = tuple(_finding(finding) for finding in record.pop("findings"))
+def read_case(record: dict[str, Any]) -> Case:
+    found = tuple(read_finding(finding) for finding in record.pop("findings"))
     replayed = tuple((program, outcome) for program, outcome in record.pop("replayed"))
     return Case(**_typed(record), findings=found, replayed=replayed)
 
 
-def _finding(record: dict[str, Any]) -> Finding:
+def read_cell(record: dict[str, Any]) -> Cell:
+    return Cell(**_typed(record))
+
+
+def _group(record: dict[str, Any]) -> Group:
+    record.pop("id", None)
+    finding, common = read_finding(record.pop("finding")), record.pop("common")
+    return Group(finding, common, **{name: tuple(value) for name, value in record.items()})
+
+
+def read_finding(record: dict[str, Any]) -> Finding:
     known = {field.name for field in fields(Finding)}
     curve = tuple((int(token), float(gap)) for token, gap in record.pop("curve"))
     landmarks = tuple(map(int, record.pop("landmarks")))

@@ -56,13 +56,16 @@ def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str
     """What was promised, what happened, and how to see it again."""
     finding = alike[0]
     also = sorted({other.clause for other in alike} - {finding.clause})
+    head = "KNOWN" if finding.known else "FAILED"
     lines = [
-        f"FAILED {finding.clause} ({', '.join(dict.fromkeys(other.dtype for other in alike))})",
+        f"{head} {finding.clause} ({', '.join(dict.fromkeys(other.dtype for other in alike))})",
         f"  promised:  {sentences.get(finding.clause, '')}",
         f"  happened:  {finding.detail}",
         f"  where:     op {finding.step} ({finding.op}), token {finding.token}, size {figure(finding.difference)}",
         f"  program:   {short(finding.program)}",
     ]
+    if finding.known:
+        lines.append(f"  known:     {finding.known}")
     if finding.diagnosis:
         lines.append(f"  diagnosis: {finding.diagnosis}")
     if also:
@@ -86,7 +89,7 @@ def last_line(run: Run) -> str:
 def overall(cases: Sequence[Case]) -> str:
     """One word for all cases, by the rule of the exit code."""
     found = {case.verdict for case in cases}
-    for verdict in (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.UNSUPPORTED):
+    for verdict in (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.PASSED, Verdict.KNOWN, Verdict.UNSUPPORTED):
         if verdict in found:
             return str(verdict)
     return "nothing ran"

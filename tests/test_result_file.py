@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from kvconform.harness.errors import ResultError
 from kvconform.harness.fault import Kind
+from kvconform.harness.grouping import Group
 from kvconform.harness.judging import PROFILES
 from kvconform.harness.mutation import Mutant, Outcome
 from kvconform.harness.mutation_run import chosen_faults, run_mutation
 from kvconform.harness.program import KINDS
-from kvconform.harness.results import Case, Finding
+from kvconform.harness.results import Case, Cell, Finding
 from kvconform.harness.run import SCHEMA_VERSION, Header, Run
 from kvconform.harness.runner import Divergence
 from kvconform.harness.table import Danger, TableRow
@@ -104,6 +105,7 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         tolerance=TEXT,
         landmarks=some(COUNT),
         diagnosis=TEXT,
+        known=TEXT,
         curve=some(st.tuples(COUNT, figure)),
     )
     case = st.builds(
@@ -140,6 +142,8 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         outcome=st.sampled_from(Outcome),
         examples=st.none() | COUNT,
     )
+    cell = st.builds(Cell, target=TEXT, dtype=TEXT, tags=st.dictionaries(TEXT, TEXT, max_size=2), seconds=SECONDS)
+    group = st.builds(Group, finding, TEXT, some(TEXT), some(TEXT), some(TEXT))
     about = st.builds(
         Header,
         command=TEXT,
@@ -150,7 +154,15 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         versions=st.dictionaries(TEXT, TEXT, max_size=2),
     )
     return st.builds(
-        Run, header=about, cases=some(case), rows=some(row), mutants=some(mutant), problems=some(TEXT), seconds=SECONDS
+        Run,
+        header=about,
+        cases=some(case),
+        rows=some(row),
+        mutants=some(mutant),
+        cells=some(cell),
+        groups=some(group),
+        problems=some(TEXT),
+        seconds=SECONDS,
     )
 
 
@@ -216,7 +228,7 @@ def test_each_record_is_a_line_of_json_between_header_and_footer(
     records = [json.loads(line) for line in paths[kind].read_bytes().decode().split("\n")[:-1]]
     assert [record["type"] for record in (records[0], records[-1])] == ["header", "footer"]
     inner = [record["type"] for record in records[1:-1]]
-    assert records[-1]["records"] == {name: inner.count(name) for name in ("case", "row", "mutant")}
+    assert records[-1]["records"] == {name: inner.count(name) for name in ("case", "row", "mutant", "cell", "group")}
     assert records[-1]["counts"] == runs[kind].counts
     assert sum(runs[kind].counts.values()) == len(runs[kind].cases)
 
@@ -389,6 +401,8 @@ def test_a_figure_that_is_no_number_is_valid() -> None:
         ("finding", Finding, set()),
         ("row", TableRow, {"type"}),
         ("mutant", Mutant, {"type", "id"}),
+        ("cell", Cell, {"type", "id"}),
+        ("group", Group, {"type", "id"}),
     ],
 )
 def test_the_schema_knows_every_field(name: str, kind: type[Any], beside: set[str]) -> None:
