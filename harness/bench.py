@@ -13,6 +13,7 @@ from .oracle import Oracle
 from .program import Program
 from .results import Case, Finding, finding_of
 from .runner import error_text
+from .sources import judged_by
 from .target import Resolved
 from .trial import Subject, Verdict
 
@@ -79,7 +80,7 @@ class Bench:
             self.held = None
             if asked.share != self.share:
                 self.share, self.oracles = asked.share, {}
-            resolved = registry.resolve(asked.target)
+            resolved = judged_by(registry.resolve(asked.target), None)
             judged = subject(resolved, asked.dtype, Guarding(None))
             self.held = asked, resolved, replace(judged, oracle=self._oracle(asked, resolved, judged.oracle))
         return self.held[1:]

@@ -61,10 +61,11 @@ def expanded(patterns: Sequence[str], varied: Mapping[str, Sequence[str]], dtype
     found: dict[str, Asked] = {}
     taken: set[str] = set()
     for pattern in patterns or [one for scheme in schemes.values() for one in scheme.swept]:
-        head, _, query = pattern.partition("?")
+        raw = (scheme := schemes.get(pattern.partition(":")[0])) is not None and scheme.raw
+        head, _, query = (pattern, "", "") if raw else pattern.partition("?")
         known = [one.target for scheme in schemes.values() for one in scheme.listing()]
         names = [name for name in known if fnmatch.fnmatchcase(name, head)]
-        if not names and any(sign in head for sign in "*["):
+        if not names and not raw and any(sign in head for sign in "*["):
             raise TargetError(f"no target that can be named in advance matches {head!r}; `kvconform list targets` shows them")
         for name in names or [head]:
             target = registry.parsed(f"{name}?{query}" if query else name)
