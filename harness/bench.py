@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from . import registry
 from .conformance import Guarding, subject
-from .errors import KvconformError, Unsupported
+from .errors import KvconformError, Unsupported, UnsupportedTarget
 from .judging import Profile, judge_clause, smallest
 from .oracle import Oracle
 from .program import Program
@@ -52,7 +52,7 @@ class Bench:
         """Load a cell, and say of what kind it is."""
         try:
             return About(dict(self._loaded(asked)[0].tags))
-        except (Unsupported, NotImplementedError) as reason:
+        except (Unsupported, UnsupportedTarget, NotImplementedError) as reason:
             return About(verdict=Verdict.UNSUPPORTED, reason=str(reason))
         except KvconformError as error:
             return About(verdict=Verdict.ERRORED, reason=str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..harness.errors import UnsupportedTarget, TargetError, Unsupported
+from ..harness.errors import TargetError, Unsupported, UnsupportedTarget
 from ..harness.fault import Kind
 from ..harness.oracle import Reference
 from ..harness.target import Listed, Resolved, Sample, Scheme, Target, closest
