@@ -26,11 +26,12 @@ def pairs(scope: Scope) -> Iterable[Program]:
     """Every op directly behind every other, on two rows where there can be two, and two appends behind them."""
     rows = 1 if scope.max_rows == 1 or "select" not in scope.capabilities else 2
     one, other = (_append(scope, name, rows, 6, seed) for name, seed in (("a", 100), ("z", 200)))
+    begun = [one] if scope.max_caches == 1 else [one, other]
     able = [kind for kind in NEEDS.values() if kind in scope.capabilities]
     for first in able:
         for second in able:
-            history = _after(History(), [one, other])
-            ops: list[Op] = [one, other]
+            history = _after(History(), begun)
+            ops: list[Op] = [*begun]
             for step, kind in enumerate((first, second)):
                 op = _op(kind, history, "bc"[step])
                 if op is None:
@@ -51,7 +52,7 @@ def _append(scope: Scope, name: str, rows: int, width: int, seed: int) -> Append
     return Append(name, tuple(some_tokens(scope, most, seed=seed + row) for row in range(rows)))
 
 
-def _after(history: History, ops: list[Op]) -> History:
+def _after(history: History, ops: Iterable[Op]) -> History:
     for op in ops:
         history = history.after(op)
     return history

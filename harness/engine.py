@@ -15,7 +15,7 @@ from .output import FLOOD, LastWords, ending
 
 PIECE = 2**16
 """Bytes that are read or written at once."""
-DYING = 5.0
+DYING = 2.0
 """Seconds that a process may take to end after it has closed its standard output."""
 
 

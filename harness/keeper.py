@@ -22,6 +22,9 @@ class Kept(Protocol):
     def forget_output(self) -> None:
         """What is shown of its output at the end of a program is of that program."""
 
+    def settle(self) -> None:
+        """The end of a program. Raises `Lost` where the process has said more than it was asked."""
+
 
 P = TypeVar("P", bound=Kept)
 
@@ -83,7 +86,10 @@ class Keeper(Guard, Generic[P]):
         try:
             for child in self._children:
                 child.forget_output()
-            return work()
+            result = work()
+            for child in tuple(self._children):
+                self.timed(child.settle)
+            return result
         finally:
             self._left = None
 
@@ -92,6 +98,10 @@ class Apart(Implementation):
     """An implementation that lives in a process of its own, whose keeper runs its programs."""
 
     keeper: Keeper[Any]
+
+    def beside(self) -> Apart:
+        """What is asked where it is a reference to itself, while caches of a program are alive."""
+        return self
 
 
 def _end_all(children: list[P]) -> None:

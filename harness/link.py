@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from .errors import Broken, Died, TimeLimit
+from .errors import Broken, Died, TimeLimit, Unsupported
 from .message import LONGEST, SHOWN, Message, Wrong, read, written
 
 
@@ -35,6 +35,7 @@ class Link:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.number = 0
+        self._last = ""
         self._come = bytearray()
         self._wanted = 0
 
@@ -46,21 +47,29 @@ class Link:
         Raises `Broken`, `Died` or `TimeLimit`; no further exchange is possible then.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
-        self._come += self.stream.waiting()
-        if self._come:
-            raise Broken(f"it wrote what nobody asked for, before {op}: {_shown(self._come)}")
+        if self.number:  # what comes before hello is told as what stands in place of its reply
+            self.settle()
         number, self.number = self.number, self.number + 1
-        head = written({"id": number, "op": op, **fields, **({} if block is None else {"bytes": len(block)})})
-        if len(head) > LONGEST:
-            raise Broken(f"the request for {op} would be longer than {LONGEST:,} bytes")
+        try:
+            head = written({"id": number, "op": op, **fields, **({} if block is None else {"bytes": len(block)})})
+        except Wrong as wrong:  # a user's program may hold any number
+            raise Unsupported(f"the line protocol cannot carry this {op}: the request {wrong}") from None
         try:
             self.stream.send(head + (block or b""), deadline)
             reply = read(self._line(op, deadline), op, number)
-            return reply, self._block(op, reply.get("bytes", 0), deadline)
+            found = self._block(op, reply.get("bytes", 0), deadline)
         except Wrong as wrong:
             raise Broken(f"its reply to {op} {wrong}") from None
         except TimeoutError:
             raise TimeLimit(f"no answer to {op} within the time limit of {limit:g} s{self._so_far()}") from None
+        self._last = op
+        return reply, found
+
+    def settle(self) -> None:
+        """Raises `Broken` where more has come than the replies that were asked for."""
+        self._come += self.stream.waiting()
+        if self._come:
+            raise Broken(f"it wrote what nobody asked for, after its reply to {self._last}: {_shown(self._come)}")
 
     def _line(self, op: str, deadline: float | None) -> bytes:
         searched = 0

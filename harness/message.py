@@ -30,9 +30,12 @@ class Wrong(ValueError):
 
 
 def written(message: Mapping[str, Any]) -> bytes:
-    """A request as a line. It keeps to the simple form that the page promises: ASCII, no white space."""
+    """A request as a line. It keeps to the simple form that the page promises: ASCII, no white space. Raises `Wrong`."""
     _check("request", message)
-    return json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+    line = json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+    if len(line) > LONGEST:
+        raise Wrong(f"is longer than {LONGEST:,} bytes")
+    return line
 
 
 def read(line: bytes, op: str, number: int) -> Message:
@@ -43,7 +46,7 @@ def read(line: bytes, op: str, number: int) -> Message:
     _check(REPLIES.get(op, "done"), message)
     if message["id"] != number:
         raise Wrong(f"has id {message['id']} where {number} was asked")
-    _check_block(message)
+    _check_block(message, logits="ok" in message and REPLIES.get(op) == "logits")
     return message
 
 
@@ -77,9 +80,9 @@ def _shown(line: bytes) -> str:
     return repr(text if len(text) <= SHOWN else f"{text[:SHOWN]}…")
 
 
-def _check_block(message: Message) -> None:
+def _check_block(message: Message, logits: bool) -> None:
     size: int = message.get("bytes", 0)
-    if "shape" in message and "ok" in message and "dtype" in message:
+    if logits:
         shape: Sequence[int] = message["shape"]
         if size != (due := prod(shape) * SIZES[message["dtype"]]):
             raise Wrong(f"says {size} bytes where {message['dtype']} of shape {list(shape)} takes {due}")

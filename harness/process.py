@@ -99,6 +99,9 @@ class Child:
     def forget_output(self) -> None:
         self.words.forget()
 
+    def settle(self) -> None:
+        """Nothing to do: it answers through a pipe that nothing else writes to."""
+
     def end(self) -> None:
         """Kill the process and all that it has started."""
         if self not in _running or self.owner != os.getpid():

@@ -63,7 +63,7 @@ class RemoteEngine(Apart):
         return getattr(torch, self.engine.dtype or self.engine.about.get("dtype", "float32"))
 
     def beside(self) -> RemoteEngine:
-        """The same engine in a process of its own, so that nothing that the reference is asked touches what is judged."""
+        """The same engine in another process, so that nothing that the reference is asked touches what is judged."""
         if self._twin is None:
             self._twin = RemoteEngine(self.engine.command, self.engine.dtype, self.engine.limit)
         return self._twin
@@ -166,39 +166,13 @@ class RemoteEngine(Apart):
         return cache.number
 
 
-class OwnFull:
-    """The reference that an engine is to itself by its `full`, which is asked once a prefix where it gives the last only."""
-
-    def __init__(self, engine: RemoteEngine) -> None:
-        self.engine = engine
-        self.name = f"{engine.name}'s own full pass"
-        self.vocab_size = engine.vocab_size
-
-    def logits(self, tokens: Tensor) -> Tensor:
-        import torch
-
-        most, full = self.engine.max_rows, self.engine.beside().full
-        if most is not None and len(tokens) > most:
-            return torch.cat([self.logits(row[None]) for row in tokens])
-        got = full(tokens)
-        if got.shape[1] == tokens.shape[1]:
-            return got
-        return torch.cat([*(full(tokens[:, :length]) for length in range(1, tokens.shape[1])), got], dim=1)
-
-    def to(self, dtype: torch.dtype) -> OwnFull:
-        name = str(dtype).removeprefix("torch.")
-        return OwnFull(self.engine.to(dtype)) if name in self.engine.dtypes and dtype != self.engine.dtype else self
-
-
 def resolve(target: Target) -> Resolved:
     """Start the engine that `cmd:./engine --flag` names. It is judged by itself unless a reference is given."""
     try:
         engine = RemoteEngine(Command.parse(target.address))
     except Lost as lost:
         raise TargetError(f"{target} does not start: {lost}") from None
-    if "full" not in engine.capabilities:
-        raise TargetError(f"{target} has no full, so there is nothing to judge it by")
-    return Resolved(engine, OwnFull(engine))
+    return Resolved(engine, None)
 
 
 CMD = Scheme(resolve, raw=True)

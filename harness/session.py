@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from .engine import EngineProcess
 from .errors import Broken, Died, Lost, TargetError, Unsupported
 from .keeper import Keeper
-from .link import Link
+from .link import Link, Stream
 from .message import VERSION, Message
 from .output import said
 from .watchdog import TIME_LIMIT
@@ -34,6 +35,14 @@ DECISIVE = (
 """What an engine must say alike each time it is started, since programs are made by it."""
 
 
+class Running(Stream, Protocol):
+    """A process with the stream to and from it."""
+
+    def forget_output(self) -> None: ...
+    def last_words(self) -> str: ...
+    def end(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Command:
     """An engine's command line in words. The first is looked up as a shell does; a path is relative to the current folder."""
@@ -54,6 +63,16 @@ class Command:
     def __str__(self) -> str:
         return shlex.join(self.words)
 
+    def start(self) -> Running:
+        """Raises `Died` where nothing starts."""
+        try:
+            return EngineProcess(self.words)
+        except FileNotFoundError:
+            raise Died(f"there is no program {self.words[0]}") from None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise Died(f"{self.words[0]} cannot be run: {why}") from None
+
 
 class Session:
     """A process that has said hello, and the exchange with it."""
@@ -61,24 +80,15 @@ class Session:
     def __init__(self, command: Command, limit: float | None) -> None:
         """Raises `Lost`."""
         self.limit = None if limit is None else max(START, limit)
-        try:
-            self.process = EngineProcess(command.words)
-        except FileNotFoundError:
-            raise Died(f"there is no program {command.words[0]}") from None
-        except OSError as error:
-            raise Died(f"{command.words[0]} cannot be run: {error.strerror or error}") from None
-        except ValueError as error:
-            raise Died(f"{command} cannot be run: {error}") from None
+        self.process = command.start()
         self.link = Link(self.process)
         self.about: Message = {}
 
     def ask(
         self, op: str, fields: Message, block: bytes | None, seconds: float | None, limit: float | None
     ) -> tuple[Message, bytearray]:
-        try:
+        with self._last_words_told():
             return self.link.exchange(op, fields, block, seconds, limit)
-        except Lost as lost:
-            raise type(lost)(f"{lost}{said(self.process.last_words())}") from None
 
     def greet(self, dtype: str) -> None:
         """Say hello, and put the engine in a precision where one is named."""
@@ -93,8 +103,19 @@ class Session:
     def forget_output(self) -> None:
         self.process.forget_output()
 
+    def settle(self) -> None:
+        with self._last_words_told():
+            self.link.settle()
+
     def end(self) -> None:
         self.process.end()
+
+    @contextmanager
+    def _last_words_told(self) -> Generator[None]:
+        try:
+            yield
+        except Lost as lost:
+            raise type(lost)(f"{lost}{said(self.process.last_words())}") from None
 
 
 class Engine(Keeper[Session]):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, cast
 from . import registry
 from .errors import KvconformError, TargetError, Unsupported
 from .implementation import Implementation
+from .keeper import Apart
 from .oracle import MEMORY, Oracle, Reference
-from .target import Resolved, Target
+from .target import Resolved
 from .trial import HALF, Subject
 from .watchdog import Guard
 
@@ -68,7 +69,8 @@ class Own:
             if self._size > MEMORY:
                 self._known.clear()
                 self._size = 0
-            got = single_call(self.implementation, tokens) if self.weaker else self.implementation.full(tokens)
+            asked = self.implementation.beside() if isinstance(self.implementation, Apart) else self.implementation
+            got = single_call(asked, tokens) if self.weaker else asked.full(tokens)
             self._known[key] = got.detach().clone()
             self._size += got.nbytes
         return self._known[key]
@@ -175,7 +177,7 @@ def placed(text: str, device: str, *, strict: bool = True) -> str:
     """A target with a device as its option. Raises `TargetError` where its scheme takes none; as it was unless `strict`."""
     if not device:
         return text
-    target = Target.parse(text, registry.schemes())
+    target = registry.parsed(text)
     if "device" in registry.schemes()[target.scheme].takes:
         return str(replace(target, options={**target.options, "device": device}))
     if strict:

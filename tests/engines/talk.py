@@ -35,21 +35,30 @@ def reply(number: int, fields: dict[str, Any], block: bytes = b"") -> bytes:
     return json.dumps({"id": number, **state, **fields}).encode() + b"\n" + block
 
 
-def serve(answer: Callable[[str, dict[str, Any], bytes], Answer], send: Callable[[str, bytes], None] | None = None) -> None:
+Answering = Callable[[str, dict[str, Any], bytes], Answer]
+
+
+def replied(answer: Answering, line: bytes, read: Callable[[int], bytes]) -> tuple[str, bytes]:
+    """The op of a request, and the reply to it. `read` gives the block, of so many bytes."""
+    request = json.loads(line)
+    number, op = request.pop("id"), request.pop("op")
+    block = read(request.pop("bytes", 0))
+    try:
+        fields, data = answer(op, request, block)
+    except Refused as error:
+        fields, data = {"error": "refused", "text": str(error)}, b""
+    except Unsupported as error:
+        fields, data = {"error": "unsupported", "text": str(error)}, b""
+    except Exception as error:
+        fields, data = {"error": "raised", "text": str(error)}, b""
+    return op, reply(number, fields, data)
+
+
+def serve(answer: Answering, send: Callable[[str, bytes], None] | None = None) -> None:
     """Answer until the end. `send` writes a reply, given the op that it answers."""
     for line in sys.stdin.buffer:
-        request = json.loads(line)
-        number, op = request.pop("id"), request.pop("op")
-        block = sys.stdin.buffer.read(request.pop("bytes", 0))
-        try:
-            fields, data = answer(op, request, block)
-        except Refused as error:
-            fields, data = {"error": "refused", "text": str(error)}, b""
-        except Unsupported as error:
-            fields, data = {"error": "unsupported", "text": str(error)}, b""
-        except Exception as error:
-            fields, data = {"error": "raised", "text": str(error)}, b""
-        (send or write)(op, reply(number, fields, data))
+        op, data = replied(answer, line, sys.stdin.buffer.read)
+        (send or write)(op, data)
         if op == "close":
             return
 

@@ -137,7 +137,7 @@ class Tiny:
         pass
 
 
-def options() -> argparse.Namespace:
+def options(words: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--narrow", action="store_true", help="no other dtype")
@@ -149,7 +149,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--max-caches", type=int)
     parser.add_argument("--die-every", type=int, help="killed at each nth new cache")
     parser.add_argument("--fault", default="")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":
