@@ -11,7 +11,7 @@ SPECIAL = VOCABULARY - 1
 
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "helium": {"head_dim": 16},
-    "xlnet": {"d_head": 16},
+    "xlnet": {"d_head": 16, "attn_type": "uni"},
     "mamba2": {"num_heads": 12, "head_dim": 16},
     "dots1": {
         "n_routed_experts": 8,
@@ -30,6 +30,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "gemma4_text": {"num_kv_shared_layers": 2},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv", "full_attention"], "num_hidden_layers": 5},
+    "xlm": {"causal": True},
     "xmod": {"default_language": "en_XX"},
     "bamba": {"num_hidden_layers": 5, "attn_layer_indices": [1, 4]},
     "granitemoehybrid": {
@@ -71,6 +72,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
         "axial_pos_shape": [8, 16],
         "max_position_embeddings": 128,
         "local_attn_chunk_length": 8,
+        "attn_layers": ["local"] * 4,
         "lsh_attn_chunk_length": 8,
     },
     "qwen4_exp_text": {
@@ -108,6 +110,10 @@ SINGLE_LAYERS: dict[str, dict[str, Any]] = {
 """What the layers that differ get in place of sizes told by names."""
 
 IMPOSSIBLE: dict[str, str] = {
+    "cpmant": "its forward pass lets every token of a prompt see all later ones: no causal decoder",
+    "diffusion_gemma": "it fills a block of tokens by diffusion, not one token after another",
+    "idefics": "its forward pass asks for images",
+    "kosmos-2": "its forward pass asks for images",
     "gemma4_assistant": "it drafts for another model and reads that model's keys and values",
     "gemma4_unified_assistant": "it drafts for another model and reads that model's keys and values",
 }

@@ -8,6 +8,8 @@ buffers and frozen tables (sinusoids, rotary tables, feature maps) stay as the m
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -16,77 +18,104 @@ from torch import Generator, Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
+from .attention_spread import attention_spread
+
 LOGITS = 4.0
 """Standard deviation that the final logits are brought to."""
 
-QUERY = r"(^|\.)(q_proj|q_b_proj|query|q_lin|wq|q_norm|q_layernorm|query_layernorm|to_q|q_attn|query_proj|q)\.weight$"
-"""Weights that scale queries alone: doubled, so that attention is peaked (its logits then vary by about 2)."""
+ATTENTION = 2.0
+"""Standard deviation that the logits of attention are brought to: some keys count and others do not."""
 
-FUSED = r"(^|\.)(c_attn|qkv_proj|Wqkv|query_key_value|qkv|in_proj_qkv|attn_qkv|qkv_lin)\.weight$"
-"""Weights that give queries, keys and values together: by the square root of two, to the same end."""
+QUERY = re.compile(
+    r"(^|\.)(q|q_proj|q_b_proj|q_lin|q_attn|wq|to_q|query|query_proj|q_norm|q_layernorm|query_layernorm)\.weight$"
+)
+"""Weights that scale queries alone."""
+
+FUSED = re.compile(r"(^|\.)(c_attn|qkv|qkv_proj|Wqkv|query_key_value|in_proj_qkv|attn_qkv|qkv_lin)\.weight$")
+"""Weights that give queries, keys and values together: a factor of √2 gives the logits of attention one of 2."""
 
 
 def draw(model: PreTrainedModel, seed: int) -> None:
     """Give every trainable parameter a new value, in place; the same seed gives the same values."""
     generator = torch.Generator().manual_seed(seed)
+    for module, name, parameter in _trainable(model):
+        with torch.no_grad():
+            parameter.copy_(_value(model.config, module, name, parameter, generator))
+
+
+def calibrate(model: PreTrainedModel, vocabulary: int, seed: int) -> None:
+    """Scale query weights and the output embedding so that the logits of attention and the final ones spread as wanted.
+
+    An output embedding that is tied to the input embedding changes the whole model with it: a few rounds settle that.
+    """
+    tokens = torch.randint(vocabulary - 1, (2, 24), generator=torch.Generator().manual_seed(seed))
+    queries = _queries(model)
+    for _ in range(3):
+        spread, _ = attention_spread(model, tokens)
+        if spread is None or 0.7 < spread / ATTENTION < 1.4:
+            break
+        for weight, offset in queries:
+            weight.copy_((weight + offset) * (ATTENTION / spread) - offset)
+    head = model.get_output_embeddings()
+    heads: list[nn.Module] = list(head.children()) if isinstance(head, nn.ModuleList) else [head] if head is not None else []
+    weights = [weight for each in heads if isinstance(weight := each.weight, Tensor)]
+    for _ in range(4):
+        spread = float(attention_spread(model, tokens)[1].std())
+        if not spread or 0.95 < spread / LOGITS < 1.05:
+            break
+        for weight in weights:
+            weight.mul_(LOGITS / spread)
+
+
+def _trainable(model: PreTrainedModel) -> Iterator[tuple[nn.Module, str, Tensor]]:
+    """Each trainable parameter once, with the module that owns it and its full name."""
     seen: set[int] = set()
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if id(parameter) in seen or not parameter.requires_grad:
-                continue
-            seen.add(id(parameter))
-            full = f"{path}.{name}"
-            with torch.no_grad():
-                parameter.copy_(_value(model, module, full, parameter, generator))
+            if parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield module, f"{path}.{name}", parameter
 
 
-def _value(model: PreTrainedModel, module: nn.Module, full: str, parameter: Tensor, generator: Generator) -> Tensor:
+def _queries(model: PreTrainedModel) -> list[tuple[Tensor, float]]:
+    """What scales the queries of each attention module: the norm of queries where there is one, else the projection.
+
+    With the 1 of norms that multiply by 1 + weight.
+    """
+    found: dict[str, list[tuple[Tensor, float]]] = defaultdict(list)
+    for name, parameter in model.named_parameters():
+        if QUERY.search(name):
+            found[name.rsplit(".", 2)[0]].append((parameter, 1.0 if _plus_one(parameter) else 0.0))
+    return [min(group, key=lambda pair: pair[0].dim()) for group in found.values()]
+
+
+def _plus_one(parameter: Tensor) -> bool:
+    return parameter.dim() == 1 and bool(parameter.mean().abs() < 0.5)
+
+
+def _value(config: Any, module: nn.Module, full: str, parameter: Tensor, generator: Generator) -> Tensor:
     name = full.rsplit(".", 1)[-1]
     normal = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
-    uniform = torch.rand(parameter.shape, generator=generator, dtype=torch.float32)
     if name == "A_log":
-        return uniform * 2.0 - 2.5  # decay rates between 0.08 and 0.6 a unit of time
-    if name in ("dt_bias", "dt_proj_bias") or full.endswith("dt_proj.bias"):
-        return normal * 0.5  # steps softplus(.) near 0.7
-    if parameter.dim() <= 1 or prod(parameter.shape) == max(parameter.shape):
-        return _vector(full, parameter, normal)
+        return torch.rand(parameter.shape, generator=generator) * 2.0 - 2.5  # decay rates between 0.08 and 0.6
+    if name == "dt_bias" or full.endswith("dt_proj.bias"):
+        return normal * 0.5  # steps near 0.7, so that a state neither stands still nor dies
+    if prod(parameter.shape) == max(parameter.shape, default=1):
+        return parameter + normal * (0.1 if "bias" in name else 0.2)  # near 1 or near 0, as the library has it
     if isinstance(module, nn.Embedding):
         return normal
-    gain = 2.0 if re.search(QUERY, full) else 2.0**0.5 if re.search(FUSED, full) else 1.0
-    return normal * gain / _fan_in(model.config, module, name, parameter) ** 0.5
-
-
-def _vector(full: str, parameter: Tensor, normal: Tensor) -> Tensor:
-    """Scales, biases and other vectors: the library's value with a spread, which is near 1 or near 0 as its norm asks."""
-    if "bias" in full.rsplit(".", 1)[-1]:
-        return parameter + 0.1 * normal
-    return parameter + 0.2 * normal + (1.0 if re.search(QUERY, full) else 0.0)
+    gain = 2.0 if QUERY.search(full) else 2.0**0.5 if FUSED.search(full) else 1.0
+    return normal * gain / _fan_in(config, module, name, parameter) ** 0.5
 
 
 def _fan_in(config: Any, module: nn.Module, name: str, parameter: Tensor) -> int:
     """How many inputs are summed into one output."""
     if isinstance(module, Conv1D):
         return parameter.shape[0]
-    if parameter.dim() == 3 and not isinstance(module, nn.Conv1d):
-        hidden = config.get_text_config(decoder=True).hidden_size
-        inner = next((n for n in parameter.shape[1:] if n != hidden), hidden)
-        return inner if re.search("down|output|w2|fc2|c_proj", name) else hidden
     if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return prod(parameter.shape[1:])
+    if parameter.dim() == 3:  # stacked experts, in either order of inputs and outputs
+        hidden = config.get_text_config(decoder=True).hidden_size
+        inner = next((size for size in parameter.shape[1:] if size != hidden), hidden)
+        return inner if re.search("down|output|w2|fc2|c_proj", name) else hidden
     return parameter.shape[-1]
-
-
-def calibrate(model: PreTrainedModel, vocabulary: int, seed: int) -> None:
-    """Scale the output embedding so that the logits have the standard deviation `LOGITS`.
-
-    Where it is tied to the input embedding the whole model changes with it: a few rounds settle that.
-    """
-    head = model.get_output_embeddings()
-    heads: list[nn.Module] = list(head.children()) if isinstance(head, nn.ModuleList) else [head] if head is not None else []
-    weights = [weight for each in heads if isinstance(weight := each.weight, Tensor)]
-    tokens = torch.randint(vocabulary - 1, (2, 24), generator=torch.Generator().manual_seed(seed))
-    for _ in range(3):
-        spread = float(model(input_ids=tokens, use_cache=False).logits.std())
-        with torch.no_grad():
-            for weight in weights:
-                weight.mul_(LOGITS / max(spread, 1e-6))

@@ -71,7 +71,8 @@ SIZES: tuple[tuple[str, Any], ...] = (
     ("linear_num_value_heads", 4),
     ("linear_head_dim", 16),
     ("linear_num_heads", 3),
-    ("rotary_dim", 8),
+    ("rotary_dim", ROTARY),
+    ("index_kpool", 2),
     ("n_groups|mamba_n_groups|mamba_ngroups", 2),
     ("num_kv_shared_layers", 2),
     ("attn_layer_period", 3),
@@ -129,7 +130,8 @@ def tiny(default: PreTrainedConfig) -> PreTrainedConfig:
         given["head_dim"] = ROTARY  # what rotary tables are made for
     if "rope_parameters" in given:
         width = given.get("head_dim") or HIDDEN // given.get("num_attention_heads", HEADS)
-        given["rope_parameters"] = _sections(given["rope_parameters"], width)
+        multimodal = "mrope_section" in getattr(default, "ignore_keys_at_rope_validation", ())
+        given["rope_parameters"] = _sections(given["rope_parameters"], width, multimodal)
     if "kv_lora_rank" in fields and fields.get("num_key_value_heads") == fields.get("num_attention_heads"):
         given["num_key_value_heads"] = given["num_attention_heads"]  # keys and values come of one latent: no groups
     if fields.get("per_layer_config") and kept:
@@ -162,6 +164,7 @@ def kept_layers(fields: Mapping[str, Any]) -> list[int]:
         seen[kind] += 1
         if len(kept) >= LAYERS and all(seen[k] >= min(2, total[k]) for k in total):
             break
+    kept += list(range(kept[-1] + 1, count))[: max(0, LAYERS - len(kept))]
     return kept[:MAX_LAYERS]
 
 
@@ -217,9 +220,9 @@ def rotary(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {kind: rotary(value) if isinstance(value, dict) else value for kind, value in parameters.items()}
 
 
-def _sections(parameters: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
+def _sections(parameters: Mapping[str, Any], head_dim: int, multimodal: bool) -> dict[str, Any]:
     """Multimodal rotary sections (time, height, width) for another head size: they sum to half of what is rotated."""
-    if "mrope_section" not in parameters:
+    if not multimodal and "mrope_section" not in parameters:
         return dict(parameters)
     half = int(head_dim * parameters.get("partial_rotary_factor", 1.0)) // 2
     return {**parameters, "mrope_section": [half - 2 * (half // 3), half // 3, half // 3]}

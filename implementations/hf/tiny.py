@@ -12,7 +12,7 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 from ...harness.errors import AdapterError, TargetError, Unsupported
 from .exceptions import IMPOSSIBLE, VOCABULARY
 from .init import calibrate, draw
-from .names import architectures, model_class
+from .names import architectures, causal, model_class
 from .sizes import tiny
 
 __all__ = ["architectures", "build", "configuration"]
@@ -42,7 +42,7 @@ def build(model_type: str, seed: int = 0) -> PreTrainedModel:
             raise Unsupported(_one_line(error)) from error
         except Exception as error:
             raise AdapterError(f"no tiny {model_type}: {_one_line(error)}") from error
-        built.eval()
+        built.float().eval()  # inside `lifted()` a few parameters are still narrow
         draw(built, seed)
         built.requires_grad_(False)
         calibrate(built, VOCABULARY, seed)
@@ -57,8 +57,14 @@ def configuration(model_type: str) -> PreTrainedConfig:
         raise TargetError(f"transformers {transformers.__version__} has no architecture {model_type!r}; {hint}")
     if model_type in IMPOSSIBLE:
         raise Unsupported(IMPOSSIBLE[model_type])
+    model = _class(model_type)
     try:
-        return tiny(_part(CONFIG_MAPPING[model_type](), _class(model_type)))
+        config = CONFIG_MAPPING[model_type]()
+        if config.is_encoder_decoder and model_type not in causal():
+            raise Unsupported(f"{model.__name__} is an encoder with a decoder; the library has no causal decoder of it alone")
+        return tiny(_part(config, model))
+    except Unsupported:
+        raise
     except Exception as error:  # the library's checks raise many kinds
         raise AdapterError(f"no tiny configuration of {model_type}: {_one_line(error)}") from error
 
