@@ -13,7 +13,7 @@ from .trial import Trial, Verdict
 
 def content_id(*parts: str) -> str:
     """A short id that depends on content alone, so that two runs can be joined."""
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:10]
+    return hashlib.sha256("\n".join(parts).encode(errors="backslashreplace")).hexdigest()[:10]
 
 
 @dataclass(frozen=True)

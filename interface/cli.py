@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..harness.errors import KvconformError
-from . import options
+from . import options, report_commands
 from .output import show
 from .sweep import sweep
 
@@ -102,6 +102,7 @@ def check(
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: options.Out = None,
+    junit: options.Junit = None,
 ) -> None:
     """Ask the contract of one implementation. Exit code 0: it holds; 1: it does not; 2: it cannot be told."""
     from dataclasses import replace
@@ -110,7 +111,7 @@ def check(
     from ..harness.conformance import chosen
     from ..harness.results import exit_code
     from ..harness.sources import judged_by, placed
-    from ..reports.terminal import check_report
+    from ..reports.as_text import as_text
     from .api import guarding_of, run_check, sentences
     from .progress import progress
 
@@ -118,14 +119,14 @@ def check(
     names, profile = options.dtype_names(dtypes), replace(_profile(profile_name, max_examples, budget, seed), saved=kept)
     total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
     apart = target.partition(":")[0] not in options.TOGETHER if isolate is None else isolate
-    _prepare(out, target)
+    _prepare(out, target, junit)
     target = placed(target, device)
     guarding = guarding_of(target, time_limit, apart)
     resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     with progress(f"check {target}", total) as began:
         run = run_check(target, resolved, pattern, profile, names, began, guarding)
     saved.keep(kept, run.cases)
-    show(run, check_report(run, sentences(), only_failures), as_json, out)
+    show(run, as_text(run, sentences(), only_failures), as_json, out, junit)
     raise typer.Exit(exit_code(run.cases))
 
 
@@ -137,24 +138,20 @@ def table(
     only_failures: Annotated[bool, typer.Option("--only-failures", help="Show only rows that are not as expected.")] = False,
     as_json: options.AsJson = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for the report files.")] = Path("kvconform-report"),
+    junit: options.Junit = None,
 ) -> None:
     """The failure table of the built-in implementations. Exit code 0: every fault is caught, everything else passes."""
     from ..harness.table_run import listed, run_table
-    from ..reports.table import failure_table
+    from ..reports.as_text import as_text
+    from .api import sentences
     from .progress import progress
 
     profile = _profile("quick", max_examples, "", seed)
     chosen = listed(patterns) if patterns else [one for one in listed(["*"]) if one.shown]
-    _prepare(out)
+    _prepare(out, junit=junit)
     with progress("table", len(chosen)) as began:
         run = run_table(chosen, profile, began)
-    rows = [row for row in run.rows if not (only_failures and row.as_expected)]
-    caught = sum(row.kind == "fault" and row.as_expected for row in run.rows)
-    passed = sum(row.kind != "fault" and row.as_expected for row in run.rows)
-    counts = f"{caught} of {sum(row.kind == 'fault' for row in run.rows)} faults caught"
-    counts += f", {passed} of {sum(row.kind != 'fault' for row in run.rows)} correct implementations and controls passed"
-    text = "\n\n".join([failure_table(rows), *run.problems, f"{counts} (seed {seed}, {run.seconds:.1f} s)"])
-    show(run, text, as_json, out)
+    show(run, as_text(run, sentences(), only_failures), as_json, out, junit)
     raise typer.Exit(0 if not run.problems and run.rows else 1)
 
 
@@ -170,23 +167,20 @@ def mutate(
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: options.Out = None,
+    junit: options.Junit = None,
 ) -> None:
     """Inject every fault and show which clause catches it. Exit code 1: a fault survives or a control is flagged."""
-    from ..harness.mutation import Outcome, exit_code
+    from ..harness.mutation import exit_code
     from ..harness.mutation_run import chosen_faults, run_mutation
-    from ..reports.table import mutant_table
+    from ..reports.as_text import as_text
+    from .api import sentences
     from .progress import progress
 
     chosen, profile = chosen_faults(faults), _profile(profile_name, max_examples, budget, seed)
-    _prepare(out, target or "builtin:")
+    _prepare(out, target or "builtin:", junit)
     with progress("mutate", len(chosen) * (1 if target else 4)) as began:
         run = run_mutation(target, chosen, profile, options.dtype_names(dtypes), began)
-    quiet = (Outcome.CAUGHT, Outcome.PASSED, Outcome.PROVED)
-    shown = [mutant for mutant in run.mutants if not (only_failures and mutant.outcome in quiet)]
-    counts = {outcome: sum(mutant.outcome is outcome for mutant in run.mutants) for outcome in Outcome}
-    counted = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    last = f"{len(run.mutants)} cells: {counted} (seed {seed}, profile {profile.name}, {run.seconds:.1f} s)"
-    show(run, "\n\n".join([mutant_table(shown), *run.problems, last]), as_json, out)
+    show(run, as_text(run, sentences(), only_failures), as_json, out, junit)
     raise typer.Exit(exit_code(run.mutants))
 
 
@@ -240,18 +234,22 @@ def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile
     return profile_named(name, examples=examples, seed=seed, deadline=None if limit is None else time.monotonic() + limit)
 
 
-def _prepare(out: Path | None, target: str = "") -> None:
-    """Before work begins: a folder for reports that can be written to, and one thread for the tiny built-in models,
+def _prepare(out: Path | None, target: str = "", junit: Path | None = None) -> None:
+    """Before work begins: folders for reports that can be written to, and one thread for the tiny built-in models,
     whose threads would wait for each other longer than they compute."""
-    if out is not None:
-        from ..reports.folder import writable
+    for folder in (out, junit and junit.parent):
+        if folder is not None:
+            from ..reports.folder import writable
 
-        writable(out)
+            writable(folder)
     if target.startswith("builtin:") and "OMP_NUM_THREADS" not in os.environ:
         import torch
 
         torch.set_num_threads(1)
 
+
+app.command()(report_commands.report)
+app.command()(report_commands.diff)
 
 if __name__ == "__main__":
     main()

@@ -30,6 +30,7 @@ TOGETHER = ("builtin", "hf", "arch", "model", "py")
 OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only what did not pass.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for result.jsonl, report.md and report.html.")]
+Junit = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML to this file, for CI systems.")]
 
 Known = Annotated[Path | None, typer.Option("--known", help="File of known deviations, which leave the exit code alone.")]
 Strict = Annotated[
@@ -47,6 +48,7 @@ KNOWN = {
     "dtype",
     "only-failures",
     "out",
+    "junit",
     "reference",
     "device",
     "time-limit",

@@ -1,9 +1,8 @@
-"""What a command leaves: text or the result file on standard output, and report files."""
+"""What a command leaves: text or the result file on standard output, report files, and the CI's summary."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +12,28 @@ if TYPE_CHECKING:
     from ..harness.run import Run
 
 
-def show(run: Run, text: str, as_json: bool, out: Path | None) -> None:
+def show(run: Run, text: str, as_json: bool, out: Path | None, junit: Path | None = None) -> None:
     """Text or the result file on standard output; report files, and where they are on standard error."""
     from ..reports import result_file
+    from ..reports.markdown import render_markdown
+    from ..reports.summary import append_summary
+    from .api import sentences
 
-    paths: Sequence[Path] = ()
-    if out:
-        from ..reports.folder import write_reports
-        from .api import sentences
-
-        paths = write_reports(run, out, sentences())
+    paths = write_files(run, out, junit)
     if as_json:
         result_file.write(run, sys.stdout)
     else:
         typer.echo(text)
     if paths:
         typer.echo(f"reports: {', '.join(map(str, paths))}", err=True)
+    if complaint := append_summary(render_markdown(run, sentences())):
+        typer.echo(complaint, err=True)
+
+
+def write_files(run: Run, out: Path | None, junit: Path | None) -> list[Path]:
+    """Report files in a folder, and JUnit XML; where they are."""
+    from ..reports.folder import write_junit, write_reports
+    from .api import sentences
+
+    paths = write_reports(run, out, sentences()) if out else []
+    return [*paths, write_junit(run, junit)] if junit else paths

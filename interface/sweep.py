@@ -41,6 +41,7 @@ def sweep(
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: Annotated[Path, typer.Option("--out", help="Folder for the journal and the reports.")] = Path("kvconform-sweep"),
+    junit: options.Junit = None,
 ) -> None:
     """Ask many targets, side by side, and group what fails by cause. A sweep that was ended, even killed, goes on where it
     was when it is run again. Exit code 0: all hold; 1: some do not; 2: it cannot be told, or is not finished."""
@@ -73,7 +74,9 @@ def sweep(
         raise KvconformError("nothing is there to sweep over; name targets, as builtin:gpt/* (`kvconform list targets`)")
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # a process a core
-    writable(out)
+    for folder in (out, junit and junit.parent):
+        if folder is not None:
+            writable(folder)
     head = {
         "profile": f"{profile.name} with {profile.examples} examples, {programs} programs, seed {seed}",
         "clauses": pattern,
@@ -96,7 +99,7 @@ def sweep(
     if odd and strict:
         run = replace(run, problems=(*run.problems, *odd))
     text = sweep_report(run, only_failures)
-    show(run, text if strict or not odd else "\n\n".join(["\n".join(odd), text]), as_json, out)
+    show(run, text if strict or not odd else "\n\n".join(["\n".join(odd), text]), as_json, out, junit)
     code = exit_code(run.cases)
     raise typer.Exit(1 if odd and strict else code or (2 if run.problems else 0))
 

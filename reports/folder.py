@@ -10,6 +10,7 @@ from ..harness.errors import ResultError
 from ..harness.run import Run
 from . import result_file
 from .html import render_html
+from .junit import render_junit
 from .markdown import render_markdown
 
 
@@ -21,6 +22,16 @@ def writable(folder: Path) -> None:
             return
     except OSError as error:
         raise ResultError(f"cannot write report files to {folder}: {error.strerror}; give another --out") from None
+
+
+def write_junit(run: Run, path: Path) -> Path:
+    """Write JUnit XML; its folder is made. Raises `ResultError` where it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(render_junit(run), encoding="utf-8")
+    except OSError as error:
+        raise ResultError(f"cannot write JUnit XML to {path}: {error.strerror}; give another --junit") from None
+    return path
 
 
 def write_reports(run: Run, folder: Path, sentences: Mapping[str, str]) -> list[Path]:

@@ -7,23 +7,23 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ..harness.fault import Kind
-from ..harness.mutation import exit_code as mutation_exit
 from ..harness.results import Case, Finding
-from ..harness.results import exit_code as cases_exit
 from ..harness.run import Run
 from ..harness.trial import Verdict
 from .causes import by_cause
+from .headline import headline
 from .plot import plot
 from .sweep_html import sweep_page
 from .table import ORDER, size
-from .template import LONGEST, many, template, times
+from .template import template, times
+from .text import LONGEST
 from .timeline import timeline
+from .verdicts import SIGNS, WORST_FIRST, worst
 
 MOST = (200, 100, 50, 20)
 """Distinct findings, and reasons, that are shown: the first of these numbers with which the page is not too large."""
 LARGEST = 1_500_000
 """Bytes of a page that still opens at once."""
-WORST_FIRST = (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE, Verdict.KNOWN, Verdict.PASSED, Verdict.UNSUPPORTED)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cell:
 
     @property
     def verdict(self) -> Verdict:
-        return min((case.verdict for case in self.cases), key=WORST_FIRST.index)
+        return worst(case.verdict for case in self.cases)
 
     @property
     def dtypes(self) -> str:
@@ -67,7 +67,8 @@ def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
     matrix = _matrix(run.cases, links)
     return template("report.html.jinja", {"family": _family}).render(
         run=run,
-        headline=_headline(run),
+        headline=headline(run),
+        signs=SIGNS,
         sentences=sentences,
         causes=causes,
         overrides={row.target: row.override for row in run.rows if row.kind is Kind.FAULT},
@@ -86,25 +87,6 @@ def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
         times=times,
         longest=LONGEST,
     )  # fmt: skip
-
-
-def _headline(run: Run) -> tuple[Verdict, str]:
-    """The one line that everybody reads, and the verdict that colours it."""
-    counts, odd = run.counts, sum(not row.as_expected for row in run.rows)
-    code = mutation_exit(run.mutants) if run.mutants else 0 if run.rows else cases_exit(run.cases)
-    if run.problems:
-        return Verdict.FAILED, f"{many(len(run.problems), 'problem')} with the check itself"
-    if odd:
-        return Verdict.FAILED, f"{odd} of {many(len(run.rows), 'implementation')} not as expected"
-    if run.mutants or run.rows:
-        good = (Verdict.PASSED, "Every fault is caught, and everything correct passes")
-        return (good, (Verdict.FAILED, "A fault survives"), (Verdict.ERRORED, "Not every fault could be judged"))[code]
-    if code == 0:
-        return Verdict.PASSED, f"The contract holds: {many(counts['passed'], 'case')} passed"
-    for verdict in WORST_FIRST[:3]:
-        if counts[verdict]:
-            return verdict, f"{counts[verdict]:,} of {many(len(run.cases), 'case')} {verdict}"
-    return Verdict.INCONCLUSIVE, "Nothing was judged"
 
 
 def _family(clause: str) -> str:

@@ -1,120 +1,148 @@
-"""A run as markdown, for pull requests and for reading."""
+"""A run as markdown for a pull request: the verdict, the counts, what failed, and the details folded away."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from bisect import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import accumulate
+
+from tabulate import tabulate
 
 from ..harness.grouping import Group, reasons
-from ..harness.results import Finding
+from ..harness.mutation import Outcome
+from ..harness.results import Case, Finding
 from ..harness.run import Run
-from .matrix import LEGEND, matrix, matrix_table, reason_line
-from .table import case_table, failure_table, figure, mutant_table
+from ..harness.trial import Verdict
+from .causes import by_cause
+from .headline import counted, headline
+from .matrix import LEGEND, matrix, matrix_table
+from .table import failure_table, figure, mutant_table
+from .text import cell, code, fenced, many, visible
+from .verdicts import SIGNS
 
-MOST_FINDINGS = 50
+LARGEST = 65_000
+"""Characters that GitHub takes in a comment are 65,536."""
+MOST_LINES = 40
+"""Lines of a table before the rest is only counted."""
+GOOD = (Outcome.CAUGHT, Outcome.PASSED, Outcome.PROVED, Outcome.NOT_APPLICABLE)
 
 
 def render_markdown(run: Run, sentences: Mapping[str, str]) -> str:
-    """The whole report. `sentences` are the clauses' by id."""
-    parts = [f"# kvconform {run.header.command}", _summary(run)]
+    """The whole report, or as much of it as a comment may hold. `sentences` are the clauses' by id."""
+    verdict, line = headline(run)
+    page = [f"# {SIGNS[verdict]} {line}", f"{code('kvconform ' + run.header.command)}: {counted(run)}"]
     if run.problems:
-        parts.append("## What is wrong\n\n" + "\n".join(f"- {inline(problem)}" for problem in run.problems))
+        page.append("\n".join(f"- {code(problem, 400)}" for problem in run.problems[:MOST_LINES]))
     if run.cells:
-        parts += _sweep(run)
-    if run.rows:
-        parts.append("## Failure table\n\n" + escaped_table(failure_table(run.rows, "github")))
-    findings = [finding for case in run.cases for finding in case.findings]
-    if findings and not run.rows and not run.cells:
-        parts.append("## Findings")
-        parts.extend(_finding(finding, sentences) for finding in findings[:MOST_FINDINGS])
-        if len(findings) > MOST_FINDINGS:
-            parts.append(f"{len(findings) - MOST_FINDINGS} more findings are in the result file.")
-    if run.cases and not run.rows and not run.cells:
-        for target in run.header.targets:
-            cases = [case for case in run.cases if case.target == target]
-            parts.append(f"## {code(target)}\n\n" + escaped_table(case_table(cases, "github")))
-    if run.mutants:
-        parts.append("## Faults and controls\n\n" + escaped_table(mutant_table(run.mutants, "github")))
+        tables, details = _sweep(run)
+    else:
+        causes = [] if run.rows else by_cause(finding for case in run.cases for finding in case.findings)
+        tables = [_causes(causes), "" if run.rows else _unjudged(run.cases)]
+        details = [_detail(number, alike, sentences) for number, alike in enumerate(causes, 1)]
+    page += [table for table in tables if table]
+    parts = [*details, *_tables(run)]
+    room = LARGEST - sum(len(part) + 2 for part in page) - len(_made(run)) - 100
+    ends = list(accumulate(len(part) + 2 for part in parts))
+    page += parts[: bisect(ends, room)]
+    if missing := sum(end > room for end in ends):
+        page.append(f"{many(missing, 'further part')} had no room here; the result file has everything.")
+    return "\n\n".join((*page, _made(run))) + "\n"
+
+
+def _made(run: Run) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in run.header.versions.items())
-    parts.append(f"Seed {run.header.seed}, profile {run.header.profile}; {versions}.")
-    return "\n\n".join(parts) + "\n"
+    return f"Seed {run.header.seed}, profile {code(run.header.profile)}, {run.seconds:.1f} s; {code(versions)}"
 
 
-def _summary(run: Run) -> str:
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
-    return f"{len(run.cases)} cases: {counts}." if run.cases else "No clause was asked."
+def _causes(causes: Sequence[Sequence[Finding]]) -> str:
+    """What failed, one line a distinct finding."""
+    lines = [
+        (
+            number,
+            cell(alike[0].clause),
+            cell(alike[0].target),
+            cell(", ".join(dict.fromkeys(finding.dtype for finding in alike))),
+            figure(alike[0].difference) if alike[0].divergence == "logits" else cell(alike[0].divergence),
+            figure(alike[0].allowed),
+            cell(alike[0].diagnosis or alike[0].detail),
+        )
+        for number, alike in enumerate(causes[:MOST_LINES], 1)
+    ]
+    columns = ("", "clause", "implementation", "precision", "max \\|Δ\\|", "allowed", "what")
+    return _capped(tabulate(lines, columns, tablefmt="github", disable_numparse=True), len(causes)) if lines else ""
 
 
-def _sweep(run: Run) -> list[str]:
-    """The matrix, the causes, and what was not judged."""
+def _unjudged(cases: Sequence[Case]) -> str:
+    """What errored or could not be told, one line a case."""
+    found = [case for case in cases if case.verdict in (Verdict.ERRORED, Verdict.INCONCLUSIVE)]
+    lines = [(cell(c.clause), cell(c.target), cell(c.dtype), str(c.verdict), cell(c.reason)) for c in found[:MOST_LINES]]
+    columns = ("clause", "implementation", "precision", "verdict", "why")
+    return _capped(tabulate(lines, columns, tablefmt="github", disable_numparse=True), len(found)) if lines else ""
+
+
+def _sweep(run: Run) -> tuple[list[str], list[str]]:
+    """The matrix, the causes and what was not judged, a line each; then each cause in detail."""
     found = matrix(run)
-    order = f"{LEGEND}, in the order: {', '.join(found.families)}."
-    parts = ["## Matrix\n\n" + escaped_table(matrix_table(found, found.rows, "github")), order]
-    parts += ["## Causes"] if run.groups else []
-    parts += [_cause(number, group) for number, group in enumerate(run.groups, 1)]
-    told = [f"- {inline(reason_line(one))}" for one in reasons(run.cases)]
-    return [*parts, "## Not judged\n\n" + "\n".join(told)] if told else parts
+    legend = f"{LEGEND}, in the order: {code(', '.join(found.families))}"
+    causes = [
+        (number, cell(group.title), cell(group.common), len(group.cells), cell(group.finding.diagnosis or group.finding.detail))
+        for number, group in enumerate(run.groups[:MOST_LINES], 1)
+    ]
+    table = tabulate(causes, ("", "cause", "in common", "cells", "what"), tablefmt="github", disable_numparse=True)
+    untold = [(str(one.verdict), cell(one.reason), one.cases) for one in reasons(run.cases)]
+    unjudged = tabulate(untold, ("not judged", "why", "cases"), tablefmt="github", disable_numparse=True)
+    return (
+        [_capped(table, len(run.groups)) if causes else "", _folded("Not judged", unjudged) if untold else ""],
+        [*map(_group, range(1, len(run.groups) + 1), run.groups), f"{matrix_table(found, found.rows, 'github')}\n\n{legend}"],
+    )
 
 
-def _cause(number: int, group: Group) -> str:
+def _group(number: int, group: Group) -> str:
     finding = group.finding
-    sizes = f"size {figure(finding.difference)}, allowed {figure(finding.allowed)}"
-    also = f"\n\nIt explains failures of: {', '.join(map(code, group.also))}." if group.also else ""
-    return "\n".join(
-        (
-            f"### {number}. {inline(group.title)}",
-            "",
-            f"{inline(group.common)}: {len(group.cells)} cells; clauses {', '.join(map(code, group.clauses))}.{also}",
-            "",
-            f"What happened: {inline(finding.detail)}, at op {finding.step}, token {finding.token} ({sizes}).",
-            "",
-            f"Reproduce with:\n\n{fenced(finding.reproduce)}",
-            "",
-            f"<details><summary>Cells</summary>\n\n{', '.join(map(code, group.cells))}\n\n</details>",
-        )
-    )
+    lines = [
+        f"In common: {code(group.common)}; breaks {code(', '.join(group.clauses))}",
+        f"Explains failures of: {code(', '.join(group.also))}" if group.also else "",
+        f"What happened: {code(finding.detail)} at op {finding.step}, token {finding.token}",
+        f"Reproduce with:\n\n{fenced(finding.reproduce, 4000)}",
+        f"Cells: {code(', '.join(group.cells), 4000)}",
+    ]
+    return _folded(f"{number}. <code>{_html(group.title)}</code>", "\n\n".join(line for line in lines if line))
 
 
-def _finding(finding: Finding, sentences: Mapping[str, str]) -> str:
-    sizes = f"size {figure(finding.difference)}, allowed {figure(finding.allowed)}"
-    return "\n".join(
-        (
-            f"### {code(finding.clause)} on {code(finding.target)} ({finding.dtype})",
-            "",
-            f"Promised: {sentences.get(finding.clause, finding.clause)}",
-            "",
-            f"What happened: {inline(finding.detail)}, at op {finding.step}, token {finding.token} ({sizes}).",
-            "",
-            f"Reproduce with:\n\n{fenced(finding.reproduce)}",
-        )
-    )
+def _capped(table: str, total: int) -> str:
+    return table if total <= MOST_LINES else f"{table}\n\nThe first {MOST_LINES} of {total}."
 
 
-def inline(text: str) -> str:
-    """Text from elsewhere as plain markdown text, on one line."""
-    return re.sub(r"([\\`*_{}\[\]<>()#+!|~])", r"\\\1", " ".join(_printable(text).split()))
+def _tables(run: Run) -> Iterator[str]:
+    """The failure table and the mutation check: what is not as it should be, then everything, folded."""
+    for name, found, bad, table in (
+        ("failure table", run.rows, [row for row in run.rows if not row.as_expected], failure_table),
+        ("table", run.mutants, [mutant for mutant in run.mutants if mutant.outcome not in GOOD], mutant_table),
+    ):
+        if bad:
+            yield table(bad[:MOST_LINES], "github")  # pyright: ignore[reportArgumentType]
+        if found:
+            yield _folded(f"The whole {name}", table(found, "github"))  # pyright: ignore[reportArgumentType]
 
 
-def code(text: str) -> str:
-    """Text from elsewhere as a code span."""
-    clean = " ".join(_printable(text).split())
-    longest = max((len(run) for run in re.findall(r"`+", clean)), default=0)
-    ticks = "`" * (longest + 1)
-    pad = " " if clean.startswith("`") or clean.endswith("`") else ""
-    return f"{ticks}{pad}{clean}{pad}{ticks}"
+def _detail(number: int, alike: Sequence[Finding], sentences: Mapping[str, str]) -> str:
+    finding = alike[0]
+    also = [name for name in dict.fromkeys(other.clause for other in alike) if name != finding.clause]
+    lines = [
+        f"Promised: {sentences.get(finding.clause) or code(finding.clause)}",
+        f"What happened: {code(finding.detail)} at op {finding.step}, token {finding.token}",
+        f"Diagnosis: {code(finding.diagnosis)}" if finding.diagnosis else "",
+        f"Breaks too: {code(', '.join(also))}" if also else "",
+        f"Reproduce with:\n\n{fenced(finding.reproduce, 4000)}",
+    ]
+    title = f"{number}. <code>{_html(finding.clause)}</code> on <code>{_html(finding.target)}</code>"
+    return _folded(title, "\n\n".join(line for line in lines if line))
 
 
-def fenced(text: str) -> str:
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{_printable(text)}\n{fence}"
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
-def escaped_table(table: str) -> str:
-    """A table that tabulate made: angle brackets and backticks of its cells may not become markup."""
-    return _printable(table).replace("<", "&lt;").replace(">", "&gt;").replace("`", "&#96;")
-
-
-def _printable(text: str) -> str:
-    """Control and direction-changing characters shown as what they are."""
-    return "".join(c if c in "\n\t" or c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+def _html(text: str) -> str:
+    return escape(visible(text, longest=200))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,30 +12,11 @@ from ..harness.grouping import Reason
 from ..harness.results import Case, Cell
 from ..harness.run import Run
 from ..harness.trial import Verdict
-from .table import for_style
-from .template import many
+from .table import STYLES
+from .text import many, visible
+from .verdicts import SIGNS, worst
 
-SIGNS = {
-    Verdict.PASSED: "✓",
-    Verdict.FAILED: "✗",
-    Verdict.KNOWN: "≈",
-    Verdict.ERRORED: "!",
-    Verdict.INCONCLUSIVE: "?",
-    Verdict.UNSUPPORTED: "–",
-}
 LEGEND = " ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items()) + "; a sign a family of clauses"
-WORST_FIRST = (
-    Verdict.FAILED,
-    Verdict.ERRORED,
-    Verdict.INCONCLUSIVE,
-    Verdict.KNOWN,
-    Verdict.PASSED,
-    Verdict.UNSUPPORTED,
-)
-
-
-def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    return min(verdicts, key=WORST_FIRST.index, default=Verdict.UNSUPPORTED)
 
 
 @dataclass(frozen=True)
@@ -113,16 +94,16 @@ def matrix(run: Run) -> Matrix:
 
 def matrix_table(found: Matrix, rows: Sequence[Row], style: str = "simple") -> str:
     """The matrix as columns of text."""
-    lines = [(row.model, *(cell.signs if cell else "" for cell in row.cells)) for row in rows]
-    cells, columns = for_style(lines, ("model", *found.columns), style)
-    return tabulate(cells, columns, tablefmt=style, disable_numparse=True)
+    text = STYLES[style]
+    lines = [(text(row.model), *(cell.signs if cell else "" for cell in row.cells)) for row in rows]
+    return tabulate(lines, ("model", *map(text, found.columns)), tablefmt=style, disable_numparse=True)
 
 
 def reason_line(reason: Reason) -> str:
     """Why cases were not judged, and how many."""
     clauses = reason.clauses[0] if len(reason.clauses) == 1 else many(len(reason.clauses), "clause")
     where = reason.cells[0] if len(reason.cells) == 1 else many(len(reason.cells), "cell")
-    return f"  {reason.verdict}: {reason.reason or 'no reason was given'} ({clauses}, {where})"
+    return visible(f"  {reason.verdict}: {reason.reason or 'no reason was given'} ({clauses}, {where})")
 
 
 def _family(case: Case) -> str:

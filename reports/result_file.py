@@ -135,7 +135,7 @@ def _group(record: dict[str, Any]) -> Group:
 def read_finding(record: dict[str, Any]) -> Finding:
     known = {field.name for field in fields(Finding)}
     curve = tuple((int(token), float(gap)) for token, gap in record.pop("curve"))
-    landmarks = tuple(map(int, record.pop("landmarks")))
+    landmarks = tuple(map(int, record.pop("landmarks", ())))
     return Finding(
         **{name: _figure(value) if name in FIGURES else value for name, value in record.items() if name in known},
         curve=curve,

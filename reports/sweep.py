@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from textwrap import indent
 
 from ..harness.grouping import Group, reasons
 from ..harness.run import Run
 from ..harness.trial import Verdict
+from .headline import counted
 from .matrix import LEGEND, matrix, matrix_table, reason_line
 from .table import figure
-from .template import many
-from .terminal import short
+from .terminal import LONGEST_LINE, made, short
+from .text import many, visible
 
 MOST_CELLS = 4
 """Cells of a group that are named in the terminal; the report names all."""
@@ -27,7 +27,7 @@ def sweep_report(run: Run, only_failures: bool = False) -> str:
     rows = [row for row in shown.rows if not only_failures or row.failed]
     if rows:
         parts.append(f"{matrix_table(shown, rows)}\n\n{LEGEND}, in the order: {', '.join(shown.families)}")
-    return "\n\n".join([*parts, *run.problems, last_line(run)])
+    return "\n\n".join([*parts, *map(visible, run.problems), last_line(run)])
 
 
 def group_block(number: int, group: Group) -> str:
@@ -46,20 +46,15 @@ def group_block(number: int, group: Group) -> str:
         lines.append(f"  breaks:    {', '.join(group.clauses)}")
     if group.also:
         lines.append(f"  explains:  {', '.join(group.also)}")
-    return "\n".join([*lines, "  Reproduce with:", indent(finding.reproduce, "    ")])
+    lines += ["  Reproduce with:", f"    {finding.reproduce}"]
+    return "\n".join(visible(line, longest=LONGEST_LINE) for line in lines)
 
 
 def last_line(run: Run) -> str:
     """What became of the cells, with counts that add up."""
-    found = matrix(run)
-    counts = [(verdict, sum(cell.verdict is verdict for cell in found.cells.values())) for verdict in Verdict]
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
     causes = f"; {many(len(run.groups), 'cause')}" if run.groups else ""
     programs = sum(case.programs for case in run.cases)
-    return (
-        f"{many(len(run.cells), 'cell')}: {told or 'none'}{causes} ({len(run.cases):,} cases, {programs:,} programs; "
-        f"seed {run.header.seed}, profile {run.header.profile}, {run.seconds:.1f} s)"
-    )
+    return f"{counted(run)}{causes} ({len(run.cases):,} cases, {programs:,} programs; {made(run)})"
 
 
 def _some(cells: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from ..harness.mutation import Mutant, Outcome
 from ..harness.results import Case
 from ..harness.runner import Divergence
 from ..harness.table import TableRow
+from .text import Written, cell, visible
 
 Part = Literal["prefill", "incremental"]
 FAILURE_COLUMNS = (
@@ -49,58 +50,49 @@ def size(row: TableRow, part: Part) -> str:
     return WORDS.get(Divergence(row.ended_by), row.ended_by)
 
 
-Cells = Sequence[object]
-
-
-def for_style(lines: Sequence[Cells], columns: Cells, style: str) -> tuple[list[list[str]], list[str]]:
-    """Cells and headers as text; in a markdown table a bar inside a cell is escaped, or it would end the cell."""
-
-    def cell(value: object) -> str:
-        text = str(value)
-        return text.replace("|", "\\|") if style == "github" else text
-
-    return [[cell(value) for value in line] for line in lines], [cell(column) for column in columns]
+STYLES: dict[str, Written] = {"simple": visible, "github": cell}
+"""Styles of `tabulate`, and how each writes a text from elsewhere."""
 
 
 def failure_table(rows: Sequence[TableRow], style: str = "simple") -> str:
     """One line an implementation, with the columns of the failure table."""
+    text = STYLES[style]
     lines = [
         (
-            row.target,
+            text(row.target),
             "—" if row.first_token is None else row.first_token,
             size(row, "prefill"),
             size(row, "incremental"),
             f"{row.flips}/{row.positions}",
             "—" if row.changed is None else f"{row.changed}/{row.generated}",
             row.verdict,
-            row.diagnosis,
+            text(row.diagnosis),
             row.danger,
-            row.clause or "—",
+            text(row.clause or "—"),
         )
         for row in rows
     ]
-    lines, columns = for_style(lines, FAILURE_COLUMNS, style)
     align = ("left", "right", "right", "right", "right", "right", "left", "left", "left", "left")
+    columns = [column.replace("|", "\\|") if style == "github" else column for column in FAILURE_COLUMNS]
     return tabulate(lines, columns, tablefmt=style, colalign=align if lines else None, disable_numparse=True)
 
 
-def case_table(cases: Sequence[Case], style: str = "simple") -> str:
+def case_table(cases: Sequence[Case]) -> str:
     """One line a clause and dtype."""
     lines = [
         (
-            case.clause,
-            case.dtype,
+            visible(case.clause),
+            visible(case.dtype),
             case.verdict,
             case.programs,
             figure(case.largest) if case.positions else "—",
             figure(case.allowed),
-            case.reason,
+            visible(case.reason),
         )
         for case in cases
     ]
     columns = ("clause", "dtype", "verdict", "programs", "max |Δ|", "allowed", "what")
-    lines, columns = for_style(lines, columns, style)
-    return tabulate(lines, columns, tablefmt=style, disable_numparse=True)
+    return tabulate(lines, columns, tablefmt="simple", disable_numparse=True)
 
 
 ORDER = (
@@ -121,18 +113,18 @@ def mutant_table(mutants: Sequence[Mutant], style: str = "simple") -> str:
         (mutant for mutant in mutants if mutant.outcome is not Outcome.NOT_APPLICABLE),
         key=lambda mutant: ORDER.index(mutant.outcome),
     )
+    text = STYLES[style]
     lines = [
         (
-            mutant.fault,
-            mutant.target,
+            text(mutant.fault),
+            text(mutant.target),
             mutant.kind,
             mutant.outcome,
-            mutant.clause or "—",
+            text(mutant.clause or "—"),
             "—" if mutant.examples is None else mutant.examples,
-            mutant.detail,
+            text(mutant.detail),
         )
         for mutant in shown
     ]
     columns = ("fault", "on", "kind", "outcome", "clause", "programs", "what")
-    lines, columns = for_style(lines, columns, style)
     return tabulate(lines, columns, tablefmt=style, disable_numparse=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import unicodedata
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from itertools import groupby
@@ -15,9 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup, escape
 
 from .table import figure
-
-LONGEST = 1500
-"""Characters that are shown of one text; the result file has the rest."""
+from .text import many, visible
 
 
 def template(name: str, further: Mapping[str, Callable[..., Any]]) -> Template:
@@ -35,11 +32,6 @@ def template(name: str, further: Mapping[str, Callable[..., Any]]) -> Template:
     return environment.get_template(name)
 
 
-def many(count: int, word: str) -> str:
-    """A number and its noun."""
-    return f"{count:,} {word}{'s' * (count != 1)}"
-
-
 def times(size: float | None, allowed: float | None) -> str:
     """How many times what was allowed; nothing where that cannot be said."""
     if not size or not allowed or not math.isfinite(size):
@@ -52,22 +44,12 @@ def _shown(value: Any) -> Any:
     """Everything that the template prints passes here, before it is escaped: no text can bring more than its letters."""
     if value is None or isinstance(value, float):
         return figure(value)
-    return value if not isinstance(value, str) or isinstance(value, Markup) else _visible(value)
-
-
-def _visible(text: str, kept: str = "") -> str:
-    """A text of bearable length in which characters that steer, hide or turn others are written out."""
-    signs = (
-        c if c in kept or c.isprintable() or unicodedata.category(c) == "Zs" else "⏎" if c == "\n" else f"\\u{ord(c):04x}"
-        for c in text[:LONGEST]
-    )
-    more = f" … {many(len(text) - LONGEST, 'character')} more" if len(text) > LONGEST else ""
-    return "".join(signs) + more
+    return value if not isinstance(value, str) or isinstance(value, Markup) else visible(value)
 
 
 def _block(text: str) -> Markup:
     """A text that keeps its lines."""
-    return Markup(escape(_visible(text, kept="\n")))
+    return Markup(escape(visible(text, kept="\n")))
 
 
 def _beside(text: str, other: str) -> list[tuple[bool, str]]:

@@ -1,9 +1,8 @@
-"""What the terminal shows of a run: failures first, each as one block, then the clauses, then one last line."""
+"""What the terminal shows of a run: failures first, each as one block, then what ran, then one last line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from textwrap import indent
 
 from ..harness.coverage import summary
 from ..harness.results import Case, Finding
@@ -11,8 +10,15 @@ from ..harness.run import Run
 from ..harness.trial import Verdict
 from .causes import by_cause
 from .table import case_table, figure
+from .text import visible
 
 LONGEST_PROGRAM = 300
+LONGEST_LINE = 100_000
+
+
+def made(run: Run) -> str:
+    """What it takes to make the run again, and how long it took."""
+    return f"seed {run.header.seed}, profile {visible(run.header.profile)}, {run.seconds:.1f} s"
 
 
 def check_report(run: Run, sentences: Mapping[str, str], only_failures: bool = False) -> str:
@@ -31,7 +37,7 @@ def check_report(run: Run, sentences: Mapping[str, str], only_failures: bool = F
 def replayed_lines(run: Run) -> list[str]:
     """What has become of programs that failed before."""
     told = [
-        f"{outcome:<6} {case.clause} ({case.dtype}): {short(program)}"
+        f"{outcome:<6} {visible(case.clause)} ({visible(case.dtype)}): {short(program)}"
         for case in run.cases
         for program, outcome in case.replayed
     ]
@@ -48,8 +54,8 @@ def covered(run: Run) -> str:
 
 def short(program: str) -> str:
     if len(program) <= LONGEST_PROGRAM:
-        return program
-    return f"{program[:LONGEST_PROGRAM]} … ({len(program)} characters)"
+        return visible(program)
+    return f"{visible(program[:LONGEST_PROGRAM])} … ({len(program)} characters)"
 
 
 def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str:
@@ -70,20 +76,17 @@ def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str
         lines.append(f"  diagnosis: {finding.diagnosis}")
     if also:
         lines.append(f"  breaks too: {', '.join(also)}")
-    lines += ["  Reproduce with:", indent(finding.reproduce, "    ")]
-    return "\n".join(lines)
+    lines += ["  Reproduce with:", f"    {finding.reproduce}"]
+    return "\n".join(visible(line, longest=LONGEST_LINE) for line in lines)
 
 
 def last_line(run: Run) -> str:
     """The verdict on all that ran, with counts that add up."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
-    what = run.header.targets[0] if len(run.header.targets) == 1 else f"{len(run.header.targets)} targets"
+    what = visible(run.header.targets[0]) if len(run.header.targets) == 1 else f"{len(run.header.targets)} targets"
     programs = sum(case.programs for case in run.cases)
-    told = (
-        f"{what}: {overall(run.cases)} ({len(run.cases)} cases: {counts or 'none'}; {programs} programs; "
-        f"seed {run.header.seed}, profile {run.header.profile}, {run.seconds:.1f} s)"
-    )
-    return f"{told}; judged by {run.header.reference}" if run.header.reference else told
+    told = f"{what}: {overall(run.cases)} ({len(run.cases)} cases: {counts or 'none'}; {programs} programs; {made(run)})"
+    return f"{told}; judged by {visible(run.header.reference)}" if run.header.reference else told
 
 
 def overall(cases: Sequence[Case]) -> str:

@@ -22,14 +22,16 @@ from kvconform.reports import result_file
 from syrupy.assertion import SnapshotAssertion
 
 COMMAND = Path(sys.executable).with_name("kvconform")
-COMMANDS = ("check", "table", "mutate", "replay", "sweep", "list")
+COMMANDS = ("check", "table", "mutate", "replay", "sweep", "list", "report", "diff")
 
 Done = subprocess.CompletedProcess[str]
 
 
 def environment(extra: Mapping[str, str] = {}) -> dict[str, str]:
     path = os.pathsep.join([str(COMMAND.parent), os.environ.get("PATH", "")])
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("KVCONFORM", "PYTHON", "COLUMNS"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("KVCONFORM", "PYTHON", "COLUMNS", "GITHUB"))
+    }
     return {**kept, "PATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 

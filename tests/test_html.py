@@ -17,7 +17,7 @@ from kvconform.harness.trial import Verdict
 from kvconform.reports.html import LARGEST, MOST, render_html
 from kvconform.reports.plot import HEAD, MOST_POINTS, ZERO, plot
 from kvconform.reports.table import size
-from kvconform.reports.template import LONGEST
+from kvconform.reports.text import LONGEST
 from kvconform.reports.timeline import timeline
 from report_runs import CAUGHT, FAILED, FINDING, PASSED, ROW, RUNS, many_findings, run
 

@@ -1,0 +1,70 @@
+"""The one line that everybody reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..harness.fault import Kind
+from ..harness.mutation import Outcome
+from ..harness.mutation import exit_code as mutation_exit
+from ..harness.results import exit_code as cases_exit
+from ..harness.run import Run
+from ..harness.trial import Verdict
+from .matrix import matrix
+from .text import many
+from .verdicts import WORST_FIRST
+
+
+def headline(run: Run) -> tuple[Verdict, str]:
+    """What came of a run, and the verdict that colours it."""
+    if run.cells:
+        return _of_sweep(run)
+    counts, odd = run.counts, sum(not row.as_expected for row in run.rows)
+    code = mutation_exit(run.mutants) if run.mutants else 0 if run.rows else cases_exit(run.cases)
+    if run.problems:
+        return Verdict.FAILED, f"{many(len(run.problems), 'problem')} with the check itself"
+    if odd:
+        return Verdict.FAILED, f"{odd} of {many(len(run.rows), 'implementation')} not as expected"
+    if run.mutants or run.rows:
+        good = (Verdict.PASSED, "Every fault is caught, and everything correct passes")
+        return (good, (Verdict.FAILED, "A fault survives"), (Verdict.ERRORED, "Not every fault could be judged"))[code]
+    if code == 0:
+        return Verdict.PASSED, f"The contract holds: {many(counts['passed'], 'case')} passed"
+    for verdict in WORST_FIRST[:3]:
+        if counts[verdict]:
+            return verdict, f"{counts[verdict]:,} of {many(len(run.cases), 'case')} {verdict}"
+    return Verdict.INCONCLUSIVE, "Nothing was judged"
+
+
+def _of_sweep(run: Run) -> tuple[Verdict, str]:
+    counts = cell_counts(run)
+    for verdict in WORST_FIRST[:3]:
+        if counts[verdict]:
+            causes = f", {many(len(run.groups), 'cause')}" if run.groups else ""
+            return verdict, f"{counts[verdict]:,} of {many(len(run.cells), 'cell')} {verdict}{causes}"
+    if run.problems:
+        return Verdict.INCONCLUSIVE, "The sweep is not finished, or its known deviations are not up to date"
+    return Verdict.PASSED, f"The contract holds in {many(len(run.cells), 'cell')}"
+
+
+def cell_counts(run: Run) -> Counter[Verdict]:
+    """Of a sweep, how many cells have each verdict."""
+    return Counter(cell.verdict for cell in matrix(run).cells.values())
+
+
+def counted(run: Run) -> str:
+    """What ran, in counts that add up."""
+    if run.cells:
+        counts = cell_counts(run)
+        told = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        return f"{many(len(run.cells), 'cell')}: {told or 'none'}"
+    if run.rows:
+        faults = [row.as_expected for row in run.rows if row.kind is Kind.FAULT]
+        right = [row.as_expected for row in run.rows if row.kind is not Kind.FAULT]
+        caught = f"{sum(faults)} of {len(faults)} faults caught"
+        return f"{caught}, {sum(right)} of {len(right)} correct implementations and controls passed"
+    if run.mutants:
+        found = Counter(mutant.outcome for mutant in run.mutants)
+        return f"{len(run.mutants)} cells: " + ", ".join(f"{found[one]} {one}" for one in Outcome if found[one])
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
+    return f"{many(len(run.cases), 'case')}: {counts or 'none'}"
