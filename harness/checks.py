@@ -200,7 +200,7 @@ def reference_is_causal(program: Program, subject: Subject, judged: Judged) -> T
     for index, tokens in enumerate(_token_tensors(program)):
         half = tokens.shape[1] // 2
         other = tokens.clone()
-        other[:, half:] = (other[:, half:] + 1) % subject.implementation.vocab_size
+        other[:, half:] = _others(other[:, half:], subject)
         with torch.inference_mode():
             one, changed = subject.oracle.reference.logits(tokens), subject.oracle.reference.logits(other)
         gap = (one[:, :half] - changed[:, :half]).abs().max().item()
@@ -223,7 +223,7 @@ def reference_is_sensitive(program: Program, subject: Subject, judged: Judged) -
 
     for index, tokens in enumerate(_token_tensors(program)):
         other = tokens.clone()
-        other[:, :-1] = (other[:, :-1] + 1) % subject.implementation.vocab_size
+        other[:, :-1] = _others(other[:, :-1], subject)
         with torch.inference_mode():
             one, changed = subject.oracle.reference.logits(tokens)[:, -1], subject.oracle.reference.logits(other)[:, -1]
         gap, scale = (one - changed).abs().max().item(), one.abs().max().item()
@@ -231,6 +231,16 @@ def reference_is_sensitive(program: Program, subject: Subject, judged: Judged) -
             detail = f"other past tokens move the reference's logits by {gap:.3g} only, at a scale of {scale:.3g}"
             return Trial(program, Verdict.INCONCLUSIVE, detail, step=index)
     return Trial(program, Verdict.PASSED, positions=program.tokens)
+
+
+def _others(tokens: Tensor, subject: Subject) -> Tensor:
+    """Another token for each, and no special one."""
+    import torch
+
+    usable = torch.tensor(
+        [token for token in range(subject.implementation.vocab_size) if token not in subject.implementation.special]
+    )
+    return usable[(torch.searchsorted(usable, tokens) + 1) % len(usable)]
 
 
 def _token_tensors(program: Program) -> Iterator[Tensor]:

@@ -140,7 +140,7 @@ class _Writer:
     def _tokens(self, width: int, empty: bool) -> Row:
         """Fresh tokens; on an empty cache often an earlier prompt, or a prefix of one that then goes another way."""
         fresh = Random(self.draw(st.integers(0, 2**16)))
-        text = tuple(fresh.randrange(1, self.scope.vocab_size) for _ in range(width))
+        text = self.scope.text(fresh, width)
         if not (empty and self.prompts):
             return text
         earlier = self.draw(st.sampled_from(self.prompts))
@@ -224,8 +224,7 @@ class _Writer:
 
 def some_tokens(scope: Scope, count: int, seed: int = 0) -> Row:
     """Distinct-looking tokens for fixed programs, the same in every run; token 0 is left to padding."""
-    random = Random(f"kvconform {seed}")
-    return tuple(random.randrange(1, scope.vocab_size) for _ in range(count))
+    return scope.text(Random(f"kvconform {seed}"), count)
 
 
 def feed(cache: str, tokens: Sequence[int], *sizes: int, scope: Scope) -> tuple[Append, ...]:

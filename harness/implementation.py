@@ -25,6 +25,8 @@ class Implementation:
 
     name: str = ""
     vocab_size: int = 0
+    special: frozenset[int] = frozenset()
+    """Tokens that are no text, so that programs feed none: one that means padding, say."""
     max_length: int | None = None
     """Positions; None where there is no limit. One more must be refused before any state is touched."""
     max_rows: int | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,7 +19,13 @@ MEMORY = 256 * 2**20
 
 
 class Reference(Protocol):
-    """A plain forward pass without a cache."""
+    """A plain forward pass without a cache.
+
+    It may have more to say. `doubts(tokens, epsilon)` gives for tokens `[1, n]` a reason a position, empty where there is
+    none, why its logits may be others without anything being wrong: a selection among scores that are equal up to the
+    noise of a precision with this `epsilon`, say. `whole_rows` is true where a pass over more tokens gives the earlier
+    ones other logits, so that each row needs a pass of its own.
+    """
 
     @property
     def name(self) -> str: ...
@@ -49,6 +56,8 @@ class Oracle:
         self._longest: dict[Row, Row] = {}
         self._calls: OrderedDict[tuple[Row, ...], Tensor] = OrderedDict()
         self._floors: dict[Row, float] = {}
+        self._doubts: dict[Row, Sequence[str]] = {}
+        self._whole_rows = bool(getattr(reference, "whole_rows", False))
         self.passes = 0
 
     @property
@@ -116,18 +125,28 @@ class Oracle:
 
             plain = self.row(tokens, len(tokens))
             start = tokens[: len(tokens) // 2 + 1]
-            variants = [
-                self._pass(self._reference, (tokens, tokens[::-1]))[0],
-                self._pass(self._reference, (start,))[0],
-            ]
+            variants = [self._pass(self._reference, (tokens, tokens[::-1]))[0]]
+            if not self._whole_rows:
+                variants.append(self._pass(self._reference, (start,))[0])
             if self.dtype != torch.float64 and self._wide is not None:
                 variants.append(self._pass(self._wide, (tokens,))[0])
             self._floors[tokens] = max((other - plain[: len(other)]).abs().max().item() for other in variants)
         return self._floors[tokens]
 
+    def doubt(self, tokens: Row, position: int, epsilon: float) -> str:
+        """Why the logits of a position in a row cannot be told in a precision; empty where they can."""
+        if tokens not in self._doubts:
+            import torch
+
+            ask = getattr(self._reference, "doubts", None)
+            with torch.inference_mode():
+                self._doubts[tokens] = ask(torch.tensor([tokens]), epsilon) if ask else ()
+        reasons = self._doubts[tokens]
+        return reasons[position] if position < len(reasons) else ""
+
     def _remember(self, tokens: Row) -> None:
         self._rows[tokens] = self._pass(self._reference, (tokens,))[0]
-        for length in range(1, len(tokens) + 1):
+        for length in range(len(tokens) if self._whole_rows else 1, len(tokens) + 1):
             self._longest[tokens[:length]] = tokens
         _forget(self._rows)
         if len(self._longest) > 200_000:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 from .errors import ProgramError
 from .history import History
 from .implementation import Implementation
-from .program import Append, Crop, Fork, Join, Op, Program, Reset, Restore, Select, print_op
+from .program import Append, Crop, Fork, Join, Op, Program, Reset, Restore, Row, Select, print_op
 
 NEEDS: dict[type, str] = {
     Fork: "fork",
@@ -25,6 +26,7 @@ class Scope:
     """Limits and capabilities, from `Implementation`'s attributes of the same names."""
 
     vocab_size: int
+    special: frozenset[int] = frozenset()
     capabilities: frozenset[str] = frozenset(NEEDS.values())
     max_length: int | None = None
     max_rows: int | None = None
@@ -38,6 +40,7 @@ class Scope:
     def of(cls, implementation: Implementation) -> Scope:
         return cls(
             vocab_size=implementation.vocab_size,
+            special=implementation.special,
             capabilities=implementation.capabilities,
             max_length=implementation.max_length,
             max_rows=implementation.max_rows,
@@ -90,12 +93,22 @@ class Scope:
     def _lacks_append(self, op: Append, before: History) -> str | None:
         if any(token >= self.vocab_size for row in op.rows for token in row):
             return f"its vocabulary has {self.vocab_size} tokens"
+        if special := self.special & {token for row in op.rows for token in row}:
+            return f"its token {min(special)} is no text"
         if self.max_append is not None and max(map(len, op.rows)) > self.max_append:
             return f"it takes at most {self.max_append} token(s) in one call"
         old = before.caches.get(op.cache)
         if old is not None and len(old) != len(op.rows) and "reset_rows" not in self.capabilities:
             return "it has no reset_rows: an emptied cache keeps its number of rows"
         return None
+
+    def text(self, random: Random, count: int) -> Row:
+        """So many drawn tokens. Token 0 is left to padding, and no special one is among them."""
+        drawn: list[int] = []
+        while len(drawn) < count:
+            if (token := random.randrange(1, self.vocab_size)) not in self.special:
+                drawn.append(token)
+        return tuple(drawn)
 
 
 LEAST = 8

@@ -82,8 +82,9 @@ class Allowance:
         return isinstance(self.tolerance, Rounding) and self.allowed > TOO_NOISY * self.scale
 
     def band(self, difference: float) -> Band:
-        """Where a difference lies."""
-        if difference <= self.allowed:
+        """Where a difference lies. Under noise that is too large to tell, nothing above what can be told is rounding."""
+        most = TOO_NOISY * self.scale if self.too_noisy else self.allowed
+        if difference <= most:
             return Band.ROUNDING
         if isinstance(self.tolerance, Rounding) and difference <= BUG_FACTOR * self.allowed:
             return Band.SUSPICIOUS

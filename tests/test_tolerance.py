@@ -57,7 +57,7 @@ def test_rounding_never_allows_less_than_so_many_ulp_of_the_scale() -> None:
 
 
 def test_above_rounding_a_difference_is_suspicious_before_it_is_a_bug() -> None:
-    measured = allowance(Rounding(), scale=1.0, floor=0.25, epsilon=FLOAT32)
+    measured = allowance(Rounding(), scale=1000.0, floor=0.25, epsilon=FLOAT32)
     allowed, bug = FLOOR_FACTOR * 0.25, BUG_FACTOR * FLOOR_FACTOR * 0.25
     bands = {allowed: Band.ROUNDING, above(allowed): Band.SUSPICIOUS, bug: Band.SUSPICIOUS, above(bug): Band.BUG}
     assert {size: measured.band(size) for size in bands} == bands
@@ -72,7 +72,10 @@ def test_what_is_not_finite_is_a_bug_under_every_tolerance(tolerance: Tolerance,
 def test_where_too_much_of_the_scale_would_be_allowed_nothing_can_be_told() -> None:
     floor = TOO_NOISY * 100.0 / FLOOR_FACTOR
     assert not allowance(Rounding(), scale=100.0, floor=floor, epsilon=FLOAT32).too_noisy
-    assert allowance(Rounding(), scale=100.0, floor=floor * 1.001, epsilon=FLOAT32).too_noisy
+    noisy = allowance(Rounding(), scale=100.0, floor=floor * 2, epsilon=FLOAT32)
+    assert noisy.too_noisy
+    told = TOO_NOISY * 100.0
+    assert (noisy.band(told), noisy.band(above(told))) == (Band.ROUNDING, Band.SUSPICIOUS)
 
 
 @pytest.mark.parametrize("tolerance", [Exact(), Absolute(5.0)], ids=str)

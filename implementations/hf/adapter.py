@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...harness.errors import AdapterError, Unsupported
+from ...harness.errors import Unsupported
 from ...harness.implementation import Implementation
 from .caches import Kind, layers_of
 from .model import CACHE_WORDS, Model
@@ -42,6 +42,7 @@ class Transformers(Implementation):
         self.model, self.kind, self.name, self.explicit = model, kind, name, explicit
         self.traits = traits or traits_of(model, kind)
         self.vocab_size = model.vocab_size
+        self.special = model.padding
         self.max_length = self.traits.max_length
         self.landmarks = self.traits.landmarks
         self.lossy = kind.bits
@@ -69,6 +70,8 @@ class Transformers(Implementation):
 
     def append(self, cache: Held, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         rows, new = tokens.shape
+        if new and self.vocab_size <= int(tokens.max()) < self.model.embedded:
+            raise IndexError(f"token {int(tokens.max())} stands for something else than text")
         tokens = tokens.to(self.device)
         mask = self._mask(cache, tokens, lengths)
         given: dict[str, Any] = {"use_cache": True}
@@ -187,11 +190,11 @@ def _cut(mask: Tensor, length: int) -> int:
 def carried(output: Any, given: Any) -> Any:
     """The cache that a call returned, whatever it is called there, else the one that it was given.
 
-    Raises `AdapterError` where there is neither.
+    Raises `Unsupported` where there is neither.
     """
     for word in CACHE_WORDS:
         if getattr(output, word, None) is not None:
             return getattr(output, word)
     if given is None:
-        raise AdapterError(f"{type(output).__name__} carries no cache: it has {', '.join(output)}")
+        raise Unsupported(f"{type(output).__name__} carries no cache: it has {', '.join(output)}")
     return given

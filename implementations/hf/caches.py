@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import cache_utils
 
-from ...harness.errors import TargetError
+from ...harness.errors import TargetError, UnsupportedTarget
 from ...harness.target import closest
 from .options import Options
 
@@ -76,7 +76,7 @@ def kind_named(options: Options, config: Any) -> Kind:
     try:
         kind.make(config)
     except Exception as error:
-        raise TargetError(f"cache={name} is refused by transformers: {_line(error)}") from None
+        raise UnsupportedTarget(f"cache={name} is refused by transformers: {_line(error)}") from None
     return kind
 
 
@@ -104,8 +104,8 @@ def _built(name: str, kind: Any, options: Options, **more: Any) -> Kind:
 
 
 def layers_of(cache: Any) -> Sequence[Any]:
-    """The layer objects of a cache; none where it is of a model's own kind."""
-    return list(getattr(cache, "layers", ()))
+    """The layer objects of a cache, of a decoder's own part of it; none where it is of a model's own kind."""
+    return list(getattr(getattr(cache, "self_attention_cache", cache), "layers", ()))
 
 
 def full_capacity(cache: Any) -> int | None:

@@ -76,7 +76,7 @@ def told(target: Target) -> Generator[None]:
     except TargetError:
         raise
     except Unsupported as reason:
-        raise UnsupportedTarget(f"{str(target)!r} is not there: {reason}") from None
+        raise UnsupportedTarget(f"{str(target)!r} is not there: {reason}") from reason
     except Exception as error:
         line = " ".join(str(error).split())[:400] or type(error).__name__
         raise TargetError(f"transformers cannot load {str(target)!r}: {type(error).__name__}: {line}") from None

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import cache_utils
 
 from ...harness.errors import Unsupported
 from ...harness.precision import WIDE, lifted
+from ...harness.runner import error_text
 
-CACHE_WORDS = ("cache", "past_key_values", "cache_params", "state", "mems")
+CACHE_WORDS = ("cache", "past_key_values", "cache_params", "state", "mems", "past_buckets_states")
 """Names that models have had for the cache in their forward pass and in what it returns, newest first."""
 
 
@@ -40,10 +42,46 @@ class Model:
         """The decoder's part of the configuration."""
         return self.module.config.get_text_config(decoder=True)
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        """Tokens that the model can be given."""
-        return int(self.module.get_input_embeddings().weight.shape[0])
+        """Tokens that the model can be given and gives logits for.
+
+        Raises `Unsupported` where it cannot be called with tokens alone, so that there is nothing to hold a cache against.
+        """
+        rows, length = 2, 3
+        tokens = torch.full((rows, length), self.text)
+        try:
+            with self.running():
+                logits: Tensor = self(tokens, use_cache=False).logits
+        except Exception as error:
+            raise Unsupported(f"its plain pass over tokens raises {error_text(error)}") from None
+        if logits.shape[:2] != (rows, length):
+            raise Unsupported(f"for tokens [{rows}, {length}] its plain pass gives logits {list(logits.shape)}")
+        return min(logits.shape[-1], self.embedded)
+
+    @property
+    def embedded(self) -> int:
+        """Tokens that the embedding knows; some models keep further ones for images."""
+        weight = getattr(self.module.get_input_embeddings(), "weight", None)
+        return int(self.config.vocab_size if weight is None else weight.shape[0])
+
+    @property
+    def padding(self) -> frozenset[int]:
+        """The token that means padding, where one does: some models count positions without it."""
+        token = getattr(self.config, "pad_token_id", None)
+        return frozenset({token} if isinstance(token, int) and token >= 0 else ())
+
+    @property
+    def text(self) -> int:
+        """A token that means nothing but text."""
+        return next(token for token in range(1, 4) if token not in self.padding)
+
+    @property
+    def own_cache(self) -> bool:
+        """Is what the forward pass takes a thing of the model's own, and none of the library's cache classes?"""
+        told = inspect.signature(self.module.forward).parameters[self.cache_word].annotation
+        named = any(hasattr(cache_utils, word) for word in re.findall("[A-Za-z]*Cache", str(told)))
+        return told is not inspect.Parameter.empty and not named
 
     @cached_property
     def takes(self) -> frozenset[str]:

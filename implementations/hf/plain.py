@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from .model import Model
+from .ties import Selections, by_length, frequencies
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,10 +28,30 @@ class Plain:
     def vocab_size(self) -> int:
         return self.model.vocab_size
 
+    @cached_property
+    def whole_rows(self) -> bool:
+        """A longer pass turns earlier tokens by other frequencies."""
+        return by_length(self.model.module)
+
     def logits(self, tokens: Tensor) -> Tensor:
         """`[rows, n, vocab]` for tokens `[rows, n]`."""
         with self.model.running():
-            return self.model(tokens, use_cache=False).logits
+            return self.model(tokens, use_cache=False).logits[..., : self.vocab_size]
+
+    def doubts(self, tokens: Tensor, epsilon: float) -> Sequence[str]:
+        """For each of tokens `[1, n]` why its logits may be others: from a tie on every later token sees the difference."""
+        length = tokens.shape[1]
+        if self.whole_rows:
+            self.logits(tokens)
+            long = frequencies(self.model.module)
+            self.logits(tokens[:, :1])
+            short = frequencies(self.model.module)
+            if any(not one.equal(other) for one, other in zip(long, short, strict=True)):
+                return [f"its rotary frequencies depend on the length of a call, and {length} tokens have others"] * length
+        with Selections(length, epsilon) as selections:
+            self.logits(tokens)
+        reasons = (selections.tied.get(place, "") for place in range(length))
+        return list(accumulate(reasons, lambda earlier, here: earlier or here))
 
     def to(self, dtype: torch.dtype) -> Plain:
         return self if dtype == self.model.dtype else Plain(self.model.to(dtype))

@@ -27,11 +27,11 @@ def resolved(target: Target, options: Options, model: Model) -> Resolved:
     from .caches import kind_named
     from .plain import Plain
 
-    kind = kind_named(options, model.config)
     try:
+        kind = kind_named(options, model.config)
         implementation = Transformers(model, kind, str(target), options.positions == "explicit")
     except Unsupported as reason:
-        raise UnsupportedTarget(f"{str(target)!r} cannot be asked: {reason}") from None
+        raise UnsupportedTarget(f"{str(target)!r} cannot be asked: {reason}") from reason
     return Resolved(implementation, Plain(model), f"{target.scheme}:{target.address}")
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...harness.errors import Unsupported
+from ...harness.runner import error_text
 from .caches import Kind, full_capacity, layers_of, windows
 from .model import Model
 
@@ -57,14 +59,18 @@ class Traits:
 
 
 def traits_of(model: Model, kind: Kind) -> Traits:
-    """Ask a cache that was fed two rows of two tokens what it can do."""
+    """Ask a cache that was fed two rows of two tokens what it can do. Raises `Unsupported`."""
     records = kind.make is not None
+    if model.own_cache and records:
+        raise Unsupported(f"{type(model.module).__name__} takes a cache of its own kind only; leave cache= out")
     capacity, table = kind.capacity, _table(model)
     try:
         cache = _fed(model, kind, rows=2)
-    except Exception as error:
-        # That feeding fails is found when it is asked; what could come after it cannot be known.
-        del error
+    except Unsupported:
+        raise
+    except (ValueError, NotImplementedError) as error:  # what the library says of a cache that it does not take
+        raise Unsupported(error_text(error)) from None
+    except Exception:  # a finding, when it is asked; what could come after it cannot be known
         return Traits(frozenset({"full", "to"}), table or capacity, _landmarks(model, ()), True, (), records)
     limits = [limit for limit in (full_capacity(cache), table) if limit is not None]
     if capacity and not limits and capacity < max(windows(cache), default=0):
@@ -87,7 +93,7 @@ def _fed(model: Model, kind: Kind, rows: int, cache: Any = None) -> Any:
     cache = fresh(kind, model, recording=True) if cache is None else cache
     given = {} if cache is None else {model.cache_word: cache}
     with model.running():
-        return carried(model(torch.ones(rows, 2, dtype=torch.long), use_cache=True, **given), cache)
+        return carried(model(torch.full((rows, 2), model.text), use_cache=True, **given), cache)
 
 
 def _able(model: Model, kind: Kind, cache: Any) -> Iterator[str]:
@@ -157,7 +163,7 @@ def _table(model: Model) -> int | None:
 def _passes(model: Model, length: int) -> bool:
     try:
         with model.running():
-            model(torch.ones(1, length, dtype=torch.long), use_cache=False)
+            model(torch.full((1, length), model.text), use_cache=False)
     except (IndexError, RuntimeError, ValueError):
         return False
     return True
