@@ -23,6 +23,10 @@ class ResultError(KvconformError):
     """A result file that cannot be read or written."""
 
 
+class TraceError(KvconformError):
+    """A file of logits that cannot be read, written, or held against another."""
+
+
 class Unsupported(Exception):
     """Raised by an adapter: the implementation cannot do this, with its own reason. Not a failure."""
 

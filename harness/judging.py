@@ -197,14 +197,9 @@ def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     return Verdict.INCONCLUSIVE, "no program ran"
 
 
-ENOUGH = 100
-"""Positions that a pooled ratio needs to be told by the bounds as they are."""
-
-
 def _pooled(pool: Pool) -> tuple[Verdict, str]:
     """The verdict on all programs of a clause under a ratio; with few positions, between the bounds is wider."""
-    bounds = Ratio()
-    passes, fails = (bounds.passes, bounds.fails) if pool.positions >= ENOUGH else (bounds.fails, bounds.program_fails)
+    passes, fails = Ratio().bounds(pool.positions)
     told = f"error {pool.ratio:.3g} × the noise over {pool.positions} positions"
     if pool.ratio < passes:
         return Verdict.PASSED, told

@@ -192,7 +192,7 @@ def _legal(state: _State, index: int, op: Op, past: int, oracle: Oracle | None, 
     state.history = state.history.after(op)
     if not isinstance(op, Append):
         return Step(index, op, past)
-    if wrong := _malformed(logits, op, state.implementation):
+    if wrong := malformed(logits, op, state.implementation):
         return Step(index, op, past, divergence=wrong[0], detail=wrong[1])
     assert logits is not None
     count = logits.shape[1]
@@ -227,7 +227,7 @@ def _judge(
     return compare(real, wanted)
 
 
-def _malformed(logits: object, op: Append, implementation: Implementation) -> tuple[Divergence, str] | None:
+def malformed(logits: object, op: Append, implementation: Implementation) -> tuple[Divergence, str] | None:
     """What is wrong with the form of the answer, if anything is."""
     import torch
 

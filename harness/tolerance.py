@@ -5,6 +5,7 @@ The one place that knows tolerances. The factors of `Rounding` are calibrated by
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +17,8 @@ BUG_FACTOR = 10.0
 """Beyond so many times what is allowed, a deviation is a bug; between the two it is suspicious."""
 TOO_NOISY = 1e-2
 """Where more than this part of the scale would be allowed, nothing can be told."""
+ENOUGH = 100
+"""Positions that a pooled ratio needs to be told by its bounds as they are."""
 
 
 class Band(StrEnum):
@@ -64,8 +67,29 @@ class Ratio:
     def __str__(self) -> str:
         return f"ratio {self.passes:g} × noise"
 
+    def bounds(self, positions: int) -> tuple[float, float]:
+        """Under which ratio a pool passes, and over which it fails; with few positions, between them is wider."""
+        return (self.passes, self.fails) if positions >= ENOUGH else (self.fails, self.program_fails)
 
-Tolerance = Exact | Absolute | Rounding | Ratio
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """No floor was measured. 32 ulp of the logits' scale pass, as under any floor; what no floor may allow is a bug; what
+    lies between cannot be told. In half precision 32 ulp hide bugs: half an ulp passes, which storing the logits rounds, and
+    no maximum tells a bug."""
+
+    half: bool = False
+
+    @property
+    def untold(self) -> float:
+        """Part of the scale up to which a difference may be noise."""
+        return math.inf if self.half else TOO_NOISY
+
+    def __str__(self) -> str:
+        return "no floor measured"
+
+
+Tolerance = Exact | Absolute | Rounding | Ratio | Unmeasured
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +110,10 @@ class Allowance:
         most = TOO_NOISY * self.scale if self.too_noisy else self.allowed
         if difference <= most:
             return Band.ROUNDING
+        if isinstance(self.tolerance, Unmeasured) and difference <= (
+            math.inf if self.tolerance.half else TOO_NOISY * self.scale
+        ):
+            return Band.SUSPICIOUS
         if isinstance(self.tolerance, Rounding) and difference <= BUG_FACTOR * self.allowed:
             return Band.SUSPICIOUS
         return Band.BUG  # NaN lands here too: it is not <= anything
@@ -97,6 +125,8 @@ def allowance(tolerance: Tolerance, scale: float, floor: float | None, epsilon: 
         return Allowance(tolerance, 0.0, None, scale)
     if isinstance(tolerance, Absolute):
         return Allowance(tolerance, tolerance.bound, None, scale)
+    if isinstance(tolerance, Unmeasured):
+        return Allowance(tolerance, (0.5 if tolerance.half else SCALE_ULPS) * epsilon * scale, None, scale)
     if floor is None:
         raise ValueError("rounding is judged against a measured floor, and none was given")
     return Allowance(tolerance, max(FLOOR_FACTOR * floor, SCALE_ULPS * epsilon * scale), floor, scale)

@@ -15,6 +15,7 @@ from ..harness.errors import KvconformError
 from . import options, report_commands
 from .output import show
 from .sweep import sweep
+from .traces import compare, record
 
 if TYPE_CHECKING:
     from ..harness.judging import Profile
@@ -225,6 +226,10 @@ def list_(
     if what not in LISTINGS:
         raise KvconformError(f"no list of {what!r}; there are {', '.join(LISTINGS)}")
     typer.echo(fault_overrides() if override and what == "faults" else LISTINGS[what]())
+
+
+app.command()(record)
+app.command()(compare)
 
 
 def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile:
