@@ -101,7 +101,7 @@ class Header:
             "logits_of": self.logits_of,
             "source": self.source,
             "dtype": self.dtype,
-            "vocab": str(self.vocab),
+            "vocab": "" if self.vocab is None else str(self.vocab),
             "floor": "" if self.floor is None else repr(self.floor),
             "scale": "" if self.scale is None else repr(self.scale),
             "positions": "" if self.positions is None else json.dumps(self.positions),
@@ -118,7 +118,7 @@ class Header:
             text = metadata.get(name, "")
             if not text:
                 return None
-            if not re.fullmatch(r"[0-9.]+(e[+-]?[0-9]+)?", text):
+            if not re.fullmatch(r"[0-9]+(\.[0-9]+)?(e[+-]?[0-9]{1,3})?", text):
                 raise TraceError(f"{path}: {name} in its metadata is {text[:40]!r}, no number from 0 on")
             return float(text)
 

@@ -17,7 +17,7 @@ from .program import Program
 from .trace_layout import Place, chosen_positions, places
 from .trace_read import Trace
 
-BLOCK = 2**24
+BLOCK = 2**22
 """Bytes of one block in float64: what is held at a time is a small multiple of it."""
 
 

@@ -72,18 +72,26 @@ def open_trace(path: Path) -> Trace:
     """A trace by what its first bytes say it is. Raises `TraceError`, one line with the cause and the mend."""
     try:
         with path.open("rb") as file:
-            start = file.read(8)
+            start = file.read(9)
     except OSError as error:
         raise TraceError(f"cannot read {path}: {error.strerror}") from None
     if not start:
         raise TraceError(f"{path} is empty")
     if start.startswith(b"\x93NUMPY"):
         return _npy(path)
+    # The length of a header may begin with any byte, so what comes behind it is asked first.
+    if path.suffix not in PICKLES and start[8:] == b"{" and _room(start) <= path.stat().st_size - 8:
+        return _safetensors(path)
     if start.startswith(b"PK") and path.suffix not in PICKLES:
         raise TraceError(f"{path} is a zip archive, as npz or torch.save make; write safetensors, or one array by numpy.save")
     if start.startswith((b"PK", b"\x80")) or path.suffix in PICKLES:
         raise TraceError(f"{path} is a pickle, which may run code when it is read; write safetensors or npy instead")
-    return _safetensors(path, start)
+    raise TraceError(f"{path} is neither safetensors nor npy, or cut short")
+
+
+def _room(start: bytes) -> int:
+    """Bytes of a safetensors file's header, by the file's first eight."""
+    return struct.unpack("<Q", start[:8])[0]
 
 
 def _npy(path: Path) -> Trace:
@@ -101,13 +109,9 @@ def _npy(path: Path) -> Trace:
     return Trace(path, data, data.shape, name, Header(), None)
 
 
-def _safetensors(path: Path, start: bytes) -> Trace:
+def _safetensors(path: Path) -> Trace:
     from safetensors import SafetensorError, safe_open
 
-    size = path.stat().st_size
-    room = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
-    if not 2 <= room <= size - 8:
-        raise TraceError(f"{path} is neither safetensors nor npy, or cut short")
     try:
         file = safe_open(path, "pt")
         names, metadata = list(file.keys()), file.metadata() or {}

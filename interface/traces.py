@@ -57,7 +57,7 @@ def compare(
         str, typer.Option("--positions", help="Which positions GOT holds: last, decode, or 0,4,16-32. All without.")
     ] = "",
     tolerance: Annotated[
-        float | None, typer.Option("--tolerance", min=0, help="Largest |Δlogit| that passes, instead of a measured one.")
+        float | None, typer.Option("--tolerance", help="Largest |Δlogit| that passes, instead of a measured one.")
     ] = None,
     reference: Annotated[
         str, typer.Option("--reference", help="A target whose reference computes what is due, with its floor.")
