@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-from .conformance import subject
-from .errors import TraceError
+from .conformance import Guarding
+from .errors import KvconformError, TraceError, Unsupported
 from .history import histories
 from .implementation import Implementation
 from .noise import squares
@@ -20,6 +20,7 @@ from .oracle import Oracle, Reference
 from .program import Append, Program, print_op
 from .runner import apply_ops, error_text, malformed
 from .scope import Scope, unsupported
+from .sources import dtype_name, name_of, reference_of
 from .target import Resolved
 from .trace_layout import IMPLEMENTATION, REFERENCE, Group, Header, groups, places
 from .trace_write import TraceWriter
@@ -29,7 +30,8 @@ NOTHING = "the program appends nothing, so there is nothing to record; write for
 
 
 class Recomputed:
-    """What a reference gives for a program, in the precision that is judged, without any file."""
+    """What a reference gives for a program, in the precision that is judged, without any file. Raises `TraceError` where
+    it gives nothing."""
 
     def __init__(self, reference: Reference, dtype: str, program: Program) -> None:
         import torch
@@ -37,12 +39,19 @@ class Recomputed:
         self.program, self.half = program, dtype in HALF
         precision: torch.dtype = getattr(torch, dtype)
         # Half precision is judged against the same weights in float64; its noise is that of a pass in half precision.
-        self.oracle = Oracle(reference.to(precision), torch.float64) if self.half else Oracle(reference, precision)
         self.stored = "float32" if self.half else dtype
-        self._noisy = Oracle(reference, precision) if self.half else None
         self._groups = [(one, at) for one in groups(program) for at in range(one.count)]
-        for oracle in filter(None, (self.oracle, self._noisy)):
-            oracle.prepare(longest_rows(program))
+        try:
+            self.oracle = Oracle(reference.to(precision), torch.float64) if self.half else Oracle(reference, precision)
+            self._noisy = Oracle(reference, precision) if self.half else None
+            for oracle in filter(None, (self.oracle, self._noisy)):
+                oracle.prepare(longest_rows(program))
+        except Unsupported as reason:
+            raise TraceError(f"the reference cannot be computed in {dtype}: {reason}") from None
+        except KvconformError:
+            raise
+        except Exception as error:
+            raise TraceError(f"the reference itself fails on this program: {error_text(error)}") from None
 
     @property
     def floor(self) -> float | None:
@@ -86,10 +95,10 @@ def record_reference(target: str, resolved: Resolved, program: Program, dtype: s
     import torch
 
     _fits(program, Scope.of(resolved.implementation))
-    dtype = dtype or _own(resolved.implementation)
-    source = Recomputed(resolved.reference, dtype, program)
-    vocab = resolved.reference.vocab_size
-    header = Header(str(program), target, REFERENCE, resolved.reference.name, dtype, vocab, version=version("kvconform"))
+    dtype, reference = dtype or dtype_name(resolved.implementation), reference_of(resolved)
+    source = Recomputed(reference, dtype, program)
+    vocab = reference.vocab_size
+    header = Header(str(program), target, REFERENCE, reference.name, dtype, vocab, version=version("kvconform"))
     noises: list[Tensor] = []
     scale = 0.0
     with TraceWriter(out, source.stored, vocab, header) as writer:
@@ -108,16 +117,14 @@ def record_reference(target: str, resolved: Resolved, program: Program, dtype: s
 def record_implementation(target: str, resolved: Resolved, program: Program, dtype: str, out: Path) -> Header:
     """Write what the implementation gives for a program, last positions only where it gives no more. It is not judged:
     NaN is written as it came. Raises `TraceError` where an op raises or an answer has no lines of logits in it."""
-    chosen = subject(resolved, dtype or _own(resolved.implementation))
-    implementation = chosen.implementation
+    implementation, _ = Guarding().guarded(resolved.implementation, dtype or dtype_name(resolved.implementation))
     if reason := unsupported(program, Scope.of(implementation)):
         raise TraceError(f"{target} cannot run this program: {reason}")
     everything = tuple(range(len(places(program))))
     if not everything:
         raise TraceError(NOTHING)
-    stored = str(implementation.dtype).removeprefix("torch.")
-    vocab = implementation.vocab_size
-    about = Header(str(program), target, IMPLEMENTATION, implementation.name, stored, vocab, version=version("kvconform"))
+    stored, vocab, name = dtype_name(implementation), implementation.vocab_size, name_of(implementation)
+    about = Header(str(program), target, IMPLEMENTATION, name, stored, vocab, version=version("kvconform"))
     about = replace(about, positions=everything)
     scale, held, line = 0.0, list[int](), 0
     with TraceWriter(out, stored, vocab, about) as writer:
@@ -164,10 +171,6 @@ def _fits(program: Program, scope: Scope) -> None:
             raise TraceError(f"op {_short(print_op(op))!r} goes beyond the model's {scope.max_length} positions")
         if isinstance(op, Append) and max(token for row in op.rows for token in row) >= scope.vocab_size:
             raise TraceError(f"op {_short(print_op(op))!r} has a token beyond the vocabulary of {scope.vocab_size}")
-
-
-def _own(implementation: Implementation) -> str:
-    return str(implementation.dtype).removeprefix("torch.")
 
 
 def _short(text: str) -> str:

@@ -59,13 +59,12 @@ def compare(
     tolerance: Annotated[
         float | None, typer.Option("--tolerance", help="Largest |Δlogit| that passes, instead of a measured one.")
     ] = None,
-    reference: Annotated[
-        str, typer.Option("--reference", help="A target whose reference computes what is due, with its floor.")
-    ] = "",
+    reference: options.ReferenceName = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Judge logits that any engine wrote to a file. Exit code 0: they are right; 1: they are not; 2: it cannot be told."""
     from ..harness import registry
+    from ..harness.sources import reference_of
     from ..harness.trace_compare import judge_traces
     from ..harness.trace_read import open_trace
     from ..harness.trial import Verdict
@@ -74,7 +73,7 @@ def compare(
     if tolerance is not None and not 0 <= tolerance < float("inf"):
         raise KvconformError(f"--tolerance {tolerance} is no size; write a number such as 1e-3")
     due, given = open_trace(ref), open_trace(got)
-    by = registry.resolve(reference).reference if reference else None
+    by = reference_of(registry.resolve(reference)) if reference else None
     found = judge_traces(due, given, positions=positions, tolerance=tolerance, reference=by)
     typer.echo((comparison_json if as_json else comparison_text)(found, str(ref), str(got)))
     raise typer.Exit({Verdict.PASSED: 0, Verdict.FAILED: 1}.get(found.verdict, 2))

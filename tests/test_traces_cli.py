@@ -375,7 +375,6 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
         peaks[lines] = peak_of_compare(tmp_path)
         (tmp_path / "ref.safetensors").unlink()
         (tmp_path / "got.safetensors").unlink()
-    print({lines: peak / 2**20 for lines, peak in peaks.items()})
     assert peaks[256] > 2**25
     assert peaks[4096] - peaks[256] < 64 * 2**20, {lines: peak / 2**20 for lines, peak in peaks.items()}
 
