@@ -228,10 +228,6 @@ def list_(
     typer.echo(fault_overrides() if override and what == "faults" else LISTINGS[what]())
 
 
-app.command()(record)
-app.command()(compare)
-
-
 def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile:
     from .api import profile_named
 
@@ -255,6 +251,8 @@ def _prepare(out: Path | None, target: str = "", junit: Path | None = None) -> N
 
 app.command()(report_commands.report)
 app.command()(report_commands.diff)
+app.command()(record)
+app.command()(compare)
 
 if __name__ == "__main__":
     main()
