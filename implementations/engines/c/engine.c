@@ -32,7 +32,8 @@ enum fault {
     TAIL_ATTENDED,         /* three unused slots of the buffer are seen */
     CROP_IGNORED,          /* a rollback does nothing */
     CROP_KEEPS_POSITION,   /* a rollback drops the keys, the next position stays */
-    RESET_KEEPS_POSITION,  /* the cache is emptied, the next position stays */
+    RESET_IGNORED,         /* a reset does nothing */
+    RESET_KEEPS_POSITION,  /* the cache is emptied, the next position stays: a constant shift, which RoPE does not show */
     FORK_SHARES_BUFFER,    /* a fork writes where its source writes */
     LIMIT_OFF_BY_ONE,      /* one token past the limit is taken */
     LIMIT_WRAPS,           /* past the limit positions begin again, silently */
@@ -42,7 +43,7 @@ enum fault {
 static const char *const NAMES[FAULTS] = {
     "", "pos_zero", "pos_per_call", "pos_minus_3", "no_cat", "first_call_not_stored", "layers_swapped", "values_behind",
     "no_mask", "mask_one_ahead", "mask_top_left", "tail_attended", "crop_ignored", "crop_keeps_position",
-    "reset_keeps_position", "fork_shares_buffer", "limit_off_by_one", "limit_wraps",
+    "reset_ignored", "reset_keeps_position", "fork_shares_buffer", "limit_off_by_one", "limit_wraps",
 };
 
 static enum fault fault = NONE;
@@ -218,6 +219,7 @@ static void crop_cache(Cache *cache, int length) {
 }
 
 static void reset_cache(Cache *cache) {
+    if (fault == RESET_IGNORED) return;
     cache->length = cache->calls = 0;
     if (fault != RESET_KEEPS_POSITION) cache->next = 0;
 }
