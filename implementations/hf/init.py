@@ -56,9 +56,7 @@ def calibrate(model: PreTrainedModel, vocabulary: int, seed: int) -> None:
             break
         for weight, offset in queries:
             weight.copy_((weight + offset) * (ATTENTION / spread) - offset)
-    head = model.get_output_embeddings()
-    heads: list[nn.Module] = list(head.children()) if isinstance(head, nn.ModuleList) else [head] if head is not None else []
-    weights = [weight for each in heads if isinstance(weight := each.weight, Tensor)]
+    weights = _heads(model)
     for _ in range(4):
         spread = float(attention_spread(model, tokens)[1].std())
         if not spread or 0.95 < spread / LOGITS < 1.05:
@@ -87,6 +85,16 @@ def _queries(model: PreTrainedModel) -> list[tuple[Tensor, float]]:
         if QUERY.search(name):
             found[name.rsplit(".", 2)[0]].append((parameter, 1.0 if _plus_one(parameter) else 0.0))
     return [min(group, key=lambda pair: pair[0].dim()) for group in found.values()]
+
+
+def _heads(model: PreTrainedModel) -> list[Tensor]:
+    """Weights of the output embedding; of several, where a model has one for each stream of tokens."""
+    head = model.get_output_embeddings()
+    if head is None:
+        named = (module for name, module in model.named_modules() if name.endswith("lm_head"))
+        head = next(named, None)
+    heads: list[nn.Module] = list(head.children()) if isinstance(head, nn.ModuleList) else [head] if head is not None else []
+    return [weight for each in heads if isinstance(weight := each.weight, Tensor)]
 
 
 def _plus_one(parameter: Tensor) -> bool:

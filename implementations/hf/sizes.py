@@ -32,9 +32,12 @@ SIZES: tuple[tuple[str, Any], ...] = (
     ("vocab_size|vocab_size_per_layer_input|unpadded_vocab_size", VOCABULARY),
     ("hidden_size|d_model|n_embd|dim_model|emb_dim|embedding_dim|embed_dim|lru_width|word_embed_proj_dim", HIDDEN),
     ("n_embed|embedding_size|encoder_hidden_size|out_hidden_size|text_hidden_size|hidden_size_global", HIDDEN),
+    ("projection_dim|projector_hidden_size|image_token_embed_dim", 64),
+    ("moe_hidden_size", 48),
+    ("num_embeddings", 128),
     ("image_size", IMAGE),
     ("num_attention_heads|n_heads?|num_heads|attention_heads|(en|de)coder_attention_heads", HEADS),
-    ("num_(en|de)coder_attention_heads", HEADS),
+    ("num_(en|de)coder_attention_heads|num_attention_heads_per_layer", HEADS),
     ("mamba_n_heads|mamba_num_heads|n_mamba_heads", 12),
     ("mamba_d_head|mamba_head_dim", 16),
     ("mamba_d_ssm", 192),
@@ -124,7 +127,7 @@ def tiny(default: PreTrainedConfig) -> PreTrainedConfig:
         if name not in settable:  # the class derives it
             continue
         small = _field(name, value, kept, count, required)
-        if small is not value:
+        if small is not value or _is_override(default, name, value):
             given[name] = small
     if "qk_rope_head_dim" in fields:
         given["head_dim"] = ROTARY  # what rotary tables are made for
@@ -136,8 +139,16 @@ def tiny(default: PreTrainedConfig) -> PreTrainedConfig:
         given["num_key_value_heads"] = given["num_attention_heads"]  # keys and values come of one latent: no groups
     if fields.get("per_layer_config") and kept:
         given["per_layer_config"] = _single_layers(fields["per_layer_config"], kept, SINGLE_LAYERS.get(default.model_type, {}))
+    if set(fields.get("layer_types") or ()) == {"full_attention"} and fields.get("sliding_window"):
+        given["layer_types"] = ["sliding_attention", "full_attention"] * (count // 2)  # it can have both
     given.update(EXCEPTIONS.get(default.model_type, {}))
     return type(default)(**given)
+
+
+def _is_override(config: PreTrainedConfig, name: str, value: Any) -> bool:
+    """Whether a configuration inside another was given this value in place of its class's own."""
+    own = getattr(type(config), name, None)
+    return isinstance(value, int | float | str) and isinstance(own, int | float | str) and value != own
 
 
 def kept_layers(fields: Mapping[str, Any]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from difflib import get_close_matches
 
 import torch
@@ -39,7 +40,7 @@ def build(model_type: str, seed: int = 0) -> PreTrainedModel:
         try:
             built = model._from_config(config, attn_implementation="eager", experts_implementation="eager")
         except ImportError as error:
-            raise Unsupported(_one_line(error)) from error
+            raise Unsupported(_lacking(error)) from error
         except Exception as error:
             raise AdapterError(f"no tiny {model_type}: {_one_line(error)}") from error
         built.float().eval()  # inside `lifted()` a few parameters are still narrow
@@ -79,6 +80,12 @@ def _part(config: PreTrainedConfig, model: type[PreTrainedModel]) -> PreTrainedC
     return next(
         (part for part in (config, *(getattr(config, key) for key in config.sub_configs)) if isinstance(part, wanted)), config
     )
+
+
+def _lacking(error: ImportError) -> str:
+    """Which package is missing: the library's own messages fill a paragraph."""
+    names = re.findall(r"pip install ([\w-]+)", str(error)) or [error.name or _one_line(error)]
+    return f"the package {' and '.join(dict.fromkeys(names))} is not installed, which one of its parts needs"
 
 
 def _one_line(error: Exception) -> str:
