@@ -184,9 +184,11 @@ REPLAYED = {Verdict.PASSED: "FIXED", Verdict.FAILED: "FAILED"}
 def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     """One verdict for a clause: failed before errored, and inconclusive where too few programs could tell."""
     by_verdict = {verdict: [trial for trial in trials if trial.verdict is verdict] for verdict in Verdict}
-    for decisive in (Verdict.FAILED, Verdict.ERRORED):
-        if by_verdict[decisive]:
-            return decisive, by_verdict[decisive][0].detail
+    if failed := by_verdict[Verdict.FAILED]:
+        return Verdict.FAILED, failed[0].detail
+    if lost := by_verdict[Verdict.ERRORED]:
+        how_many = f"{len(lost)} of {len(trials)} programs: " if len(lost) < len(trials) else ""
+        return Verdict.ERRORED, how_many + lost[0].detail
     passed, unclear = by_verdict[Verdict.PASSED], by_verdict[Verdict.INCONCLUSIVE]
     if unclear and len(unclear) > len(passed):
         return Verdict.INCONCLUSIVE, f"{len(unclear)} of {len(trials)} programs cannot tell: {unclear[0].detail}"

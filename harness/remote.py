@@ -41,7 +41,8 @@ class RemoteEngine(Apart):
         """Raises `Lost` where the engine does not start."""
         self.keeper = self.engine = Engine(command, dtype, limit)
         about = self.engine.about
-        self.name: str = about["name"]
+        build, weights = about.get("version"), about.get("model")
+        self.name = " ".join(filter(None, [about["name"], build, weights and f"({weights})"]))
         self.vocab_size: int = about["vocab_size"]
         for limited in LIMITS:
             setattr(self, limited, about.get(limited))

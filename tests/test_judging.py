@@ -102,7 +102,7 @@ def test_one_verdict_for_many_programs(verdicts: list[Verdict]) -> None:
     ("verdicts", "verdict", "reason"),
     [
         ([PASSED, ERRORED, FAILED, FAILED], FAILED, "number 2"),
-        ([PASSED, INCONCLUSIVE, ERRORED], ERRORED, "the adapter: number 2"),
+        ([PASSED, INCONCLUSIVE, ERRORED], ERRORED, "1 of 3 programs: the adapter: number 2"),
         ([PASSED, INCONCLUSIVE], PASSED, ""),
         ([INCONCLUSIVE, PASSED, INCONCLUSIVE], INCONCLUSIVE, "2 of 3 programs cannot tell: number 0"),
         ([UNSUPPORTED, PASSED], PASSED, ""),

@@ -154,7 +154,7 @@ def test_an_engine_that_is_killed_from_outside_costs_one_program() -> None:
     assert killed.is_set()
     errored = [case for case in found if case.verdict is Verdict.ERRORED]
     assert len(errored) == 1
-    assert "killed by SIGKILL" in errored[0].reason
+    assert errored[0].reason.startswith(f"1 of {errored[0].programs} programs: its process was killed by SIGKILL")
     assert errored[0].conclusive == errored[0].programs - 1
     assert tally(found)[Verdict.FAILED] == 0
     assert tally(found)[Verdict.PASSED] > 5
@@ -173,6 +173,21 @@ def test_an_engine_without_fork_or_crop() -> None:
     assert found["branch.select"].verdict is Verdict.PASSED
 
 
+def test_an_engine_without_a_full_pass_is_judged_by_single_calls() -> None:
+    """In another process, so that it works with one cache too."""
+    target = f"cmd:{command('tiny.py', '--without full --max-caches 1 --narrow')}"
+    run = kvconform.check(target, clause="lifecycle", profile="quick", quiet=True)
+    assert {case.verdict for case in run.cases} == {Verdict.PASSED}
+    assert run.header.reference.startswith("its own single call on a fresh cache, which is weaker")
+
+
+def test_what_there_is_no_reference_for() -> None:
+    with pytest.raises(KvconformError, match="takes one token at a time and has no full: give a reference, or define full"):
+        kvconform.check(f"cmd:{command('tiny.py', '--without full --max-append 1')}", quiet=True)
+    with pytest.raises(KvconformError, match=r"tiny has a vocabulary of 12 tokens, the reference .* one of 1200"):
+        kvconform.check(f"cmd:{command('tiny.py')}", "builtin:gpt/concat", quiet=True)
+
+
 def test_an_engine_that_takes_one_token_at_a_time() -> None:
     found = cases(f"cmd:{command('tiny.py', '--max-append 1 --max-caches 1')}", "")
     assert {case.verdict for case in found.values()} == {Verdict.PASSED, Verdict.UNSUPPORTED}
@@ -185,7 +200,10 @@ def test_an_engine_that_dies_on_every_third_program() -> None:
     assert found.verdict is Verdict.ERRORED
     assert found.programs > 5
     assert found.programs * 0.5 < found.conclusive < found.programs
-    assert found.reason == "its process was killed by SIGKILL (for want of memory?) in new"
+    lost = found.programs - found.conclusive
+    assert (
+        found.reason == f"{lost} of {found.programs} programs: its process was killed by SIGKILL (for want of memory?) in new"
+    )
 
 
 @pytest.mark.parametrize(
