@@ -31,7 +31,8 @@ STRETCH = 16
 
 @dataclass(frozen=True)
 class Judgement:
-    """What `kvconform compare` found. `first` is the first bad position of the trace, `place` the token it is about.
+    """What `kvconform compare` found. `due_by` names what gave the logits due, where REF says so; `first` is the first bad
+    position of the trace, `place` the token it is about.
 
     The sizes are of positions where GOT is finite. `smallest` is the least `--tolerance` that would have passed, None where
     none would.
@@ -39,6 +40,7 @@ class Judgement:
 
     verdict: Verdict
     detail: str
+    due_by: str
     judged_by: str
     dtype: str
     compared: int
@@ -86,7 +88,8 @@ def judge_traces(
         due = source
         basis = _measured(source, dtype, pairs, tolerance)
     found = figures(due, got, pairs, ref.path)
-    return _judged(found, pairs, basis, dtype, due, got)
+    due_by = reference.name if reference else ref.header.source
+    return _judged(found, pairs, basis, dtype, due, got, due_by)
 
 
 def _judged_dtype(ref: Trace, got: Trace) -> str:
@@ -171,7 +174,7 @@ def _epsilon(dtype: str) -> float:
     return torch.finfo(getattr(torch, dtype)).eps
 
 
-def _judged(found: Figures, pairs: Pairs, basis: _Basis, dtype: str, due: Lines, got: Lines) -> Judgement:
+def _judged(found: Figures, pairs: Pairs, basis: _Basis, dtype: str, due: Lines, got: Lines, due_by: str) -> Judgement:
     allowed = None
     ratio = None
     if isinstance(basis.tolerance, Ratio):
@@ -203,6 +206,7 @@ def _judged(found: Figures, pairs: Pairs, basis: _Basis, dtype: str, due: Lines,
     return Judgement(
         verdict=verdict,
         detail=detail,
+        due_by=due_by,
         judged_by=basis.sentence,
         dtype=dtype,
         compared=len(pairs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,8 +99,9 @@ def _npy(path: Path) -> Trace:
     import numpy
 
     try:
-        data = numpy.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+        with warnings.catch_warnings(action="ignore"):  # of a header that is mangled and still read
+            data = numpy.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a mangled header, which is Python's own text, fails in whatever way it likes
         if "object" in str(error).lower():
             raise TraceError(f"{path} holds Python objects, that is, a pickle; save an array of plain numbers") from None
         raise TraceError(f"{path} is cut short, or no npy file: {_line(error)}") from None

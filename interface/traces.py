@@ -45,7 +45,7 @@ def record(
     resolved = registry.resolve(target)
     write = record_implementation if implementation else record_reference
     header = write(target, resolved, asked, names[0] if names else "", out)
-    whose = "the implementation" if implementation else "the reference"
+    whose = "the implementation" if implementation else f"the reference ({header.source})"
     noise = "" if header.floor is None else f", floor {header.floor:.3g}"
     typer.echo(f"{out}: {whose} of {target} in {header.dtype}, scale {header.scale:.3g}{noise}")
 

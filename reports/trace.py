@@ -26,6 +26,7 @@ def comparison_text(found: Judgement, ref: str, got: str) -> str:
         ("top-1", f"{found.agree} of {found.compared} agree"),
         ("NaN or infinity", broken),
         ("smallest tolerance", "none passes" if found.smallest is None else f"--tolerance {found.smallest:g} passes"),
+        ("due by", found.due_by),
         ("judged", f"in {found.dtype}, by {found.judged_by}"),
         *(("diagnosis", clue) for clue in found.clues),
     ]

@@ -22,7 +22,7 @@ from kvconform.reports import result_file
 from syrupy.assertion import SnapshotAssertion
 
 COMMAND = Path(sys.executable).with_name("kvconform")
-COMMANDS = ("check", "table", "mutate", "replay", "sweep", "list", "report", "diff")
+COMMANDS = ("check", "table", "mutate", "replay", "sweep", "list", "report", "diff", "record", "compare")
 
 Done = subprocess.CompletedProcess[str]
 

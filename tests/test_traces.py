@@ -112,6 +112,32 @@ def test_npy_is_read(
     assert found.take(picks).equal(flat[picks])
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    st.booleans(), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), min_size=1, max_size=6), st.integers(0, 600)
+)
+def test_a_mangled_file_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, npy: bool, changes: list[tuple[int, int]], end: int
+) -> None:
+    path = tmp_path_factory.mktemp("mangled") / "x"
+    if npy:
+        numpy.save(path.with_suffix(".npy"), drawn(5, 7).numpy())
+        path = path.with_suffix(".npy")
+    else:
+        save_file({"logits": drawn(5, 7)}, path, {"program": "append a 1 2 3 4 5", "floor": "1e-6", "positions": "[0, 1, 2]"})
+    data = bytearray(path.read_bytes())
+    for at, value in changes:
+        data[at % len(data)] = value
+    path.write_bytes(data[: max(len(data) - 100, 0) + end])
+    line = ""
+    try:
+        found = open_trace(path)
+        assert found.take(range(found.count)).shape == (found.count, found.vocab)
+    except TraceError as error:
+        line = str(error)
+    assert "\n" not in line
+
+
 def test_a_writer_that_is_left_leaves_no_file(tmp_path: Path) -> None:
     def leave() -> None:
         with TraceWriter(tmp_path / "x.safetensors", "float32", 3, Header("append a 1")) as writer:
