@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: table test lock clean
+.PHONY: table test docs gallery lock clean
 
 table: $(STAMP)
 	$(BIN)/kvconform table --out reports/latest
@@ -30,3 +30,11 @@ lock:
 
 clean:
 	rm -rf $(VENV) reports/latest build dist *.egg-info
+
+docs: $(STAMP)
+	$(BIN)/python -m sphinx -q -W --keep-going docs build/site
+	@echo "build/site/index.html"
+
+gallery: $(STAMP)
+	$(BIN)/kvconform table --out reports/latest >/dev/null
+	$(BIN)/python -m kvconform.reports.gallery reports/latest/result.jsonl docs

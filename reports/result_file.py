@@ -65,7 +65,7 @@ def read(path: Path) -> Run:
     if header.get("schema") != SCHEMA_VERSION:
         raise ResultError(f"{path} has schema {header.get('schema')}; this kvconform reads {SCHEMA_VERSION}")
     counted = {kind: len(records[kind]) for kind in RECORDS}
-    if footer.get("records") != counted:
+    if not isinstance(footer.get("records"), dict) or dict.fromkeys(RECORDS, 0) | footer["records"] != counted:
         raise ResultError(f"{path} has lost records, or has some twice: its footer counts {footer.get('records')}")
     try:
         return Run(
