@@ -1,9 +1,11 @@
 """The contract: clauses and the programs by which they are asked, a file a family."""
 
-from . import any_order, batch, branch, decode, lifecycle, limit, numerics, prefill, reference, window
+from . import adapter, any_order, batch, branch, decode, forward, lifecycle, limit, numerics, prefill, reference, window
 
 CLAUSES = (
+    *adapter.CLAUSES,
     *reference.CLAUSES,
+    *forward.CLAUSES,
     *prefill.CLAUSES,
     *decode.CLAUSES,
     *lifecycle.CLAUSES,

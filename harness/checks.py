@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import TYPE_CHECKING
 
+from . import calls
 from .comparison import compare
 from .errors import AdapterError, Unsupported
 from .history import histories
@@ -63,8 +64,8 @@ def replays(program: Program, subject: Subject, judged: Judged) -> Trial:
     if steps[-1].divergence:
         return judge(program, steps, Rounding(), subject, judged)
     positions = 0
-    for last, calls in _lineages(program):
-        first, second = (list(_run(Program(calls), subject, keep=True))[-1].logits for _ in range(2))
+    for last, repeated in _lineages(program):
+        first, second = (list(_run(Program(repeated), subject, keep=True))[-1].logits for _ in range(2))
         got = steps[last].logits
         if got is None or first is None or second is None:
             continue
@@ -171,11 +172,7 @@ def _full(subject: Subject, rows: tuple[Row, ...]) -> Tensor:
     import torch
 
     tokens = torch.tensor(rows)
-    got = subject.implementation.full(tokens)
-    if got.shape[1] == tokens.shape[1]:
-        return got
-    parts = [subject.implementation.full(tokens[:, :length]) for length in range(1, tokens.shape[1])]
-    return torch.cat([*parts, got], dim=1)
+    return calls.every_position(partial(calls.full, subject.implementation), tokens).cpu()
 
 
 @reads_no_cache
@@ -241,6 +238,25 @@ def _others(tokens: Tensor, subject: Subject) -> Tensor:
         [token for token in range(subject.implementation.vocab_size) if token not in subject.implementation.special]
     )
     return usable[(torch.searchsorted(usable, tokens) + 1) % len(usable)]
+
+
+@reads_no_cache
+def reference_is_quiet(program: Program, subject: Subject, judged: Judged) -> Trial:
+    """The reference's noise, measured as everywhere, leaves room for telling a bug."""
+    if isinstance(subject.tolerance(Judged.ALL), Ratio):
+        raise Unsupported("it is judged by the ratio to its own noise")
+    oracle, trials = subject.oracle, list[Trial]()
+    for index, op in enumerate(program.ops):
+        assert isinstance(op, Append)
+        row = op.rows[0]
+        scale, floor = oracle.row(row, len(row)).abs().max().item(), oracle.floor(row)
+        allowed = allowance(Rounding(), scale, floor, oracle.epsilon)
+        detail = f"floor {floor:.2g} at a scale of {scale:.3g}"
+        if allowed.too_noisy:
+            told = f"the reference is too noisy to judge by: {detail}"
+            return _failed(program, Step(index, op, 0), Divergence.UNSTABLE, told, floor)
+        trials.append(Trial(program, Verdict.PASSED, detail, difference=floor, allowance=allowed, positions=len(row)))
+    return max(trials, key=lambda trial: trial.difference)
 
 
 def _token_tensors(program: Program) -> Iterator[Tensor]:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from .clause import Clause, matches
 from .errors import KvconformError
 from .implementation import Implementation
-from .judging import Profile, judge_clauses
+from .judging import Doubt, Profile, doubt_about, judge_clauses
 from .keeper import Apart
 from .results import Case
 from .runner import error_text
@@ -91,8 +91,12 @@ def conform(
     dtypes: Sequence[str] = (),
     began: Callable[[str], None] | None = None,
     guarding: Guarding | None = None,
+    doubts: dict[str, Doubt] | None = None,
 ) -> Iterator[Case]:
-    """Ask every clause in every precision; one that the implementation cannot even be put in is errored throughout."""
+    """Ask every clause in every precision; one that the implementation cannot even be put in is errored throughout.
+
+    With `doubts` what all clauses rest on is asked first even where it is not among them, once for each precision.
+    """
     for name in precisions(resolved, dtypes):
 
         def told(clause: Clause, name: str = name) -> None:
@@ -108,7 +112,9 @@ def conform(
             yield from (Case(target, clause.id, name, Verdict.ERRORED, reason) for clause in clauses)
             continue
         try:
-            yield from judge_clauses(clauses, asked, target, profile, told)
+            if doubts is not None and name not in doubts:
+                doubts[name] = doubt_about(asked, target, profile, clauses)
+            yield from judge_clauses(clauses, asked, target, profile, told, (doubts or {}).get(name))
         finally:
             asked.guard.close()
 

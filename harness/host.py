@@ -10,6 +10,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -17,13 +18,23 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from .calls import called
 from .errors import AdapterError
 from .implementation import Implementation
 from .runner import error_text
 from .wire import Pickled, Raw, Ref, Reply, Request, differs, packed, pickled, told, unpacked
 
-TRAITS = tuple(name for name, value in vars(Implementation).items() if not name.startswith("_") and not callable(value))
-"""What an implementation says of itself; all but `refusals` is sent once, when the worker has built it."""
+AS_TENSORS = {"append": 1, "full": 0}
+"""Methods that take tokens and give logits, with the place of the tokens among what they are given."""
+LOCAL = ("refusals", "array", "device")
+"""What is so in the worker only: elsewhere there are tensors on the CPU, and refusals by name."""
+
+TRAITS = tuple(
+    name
+    for name, value in vars(Implementation).items()
+    if not name.startswith("_") and not callable(value) and name not in LOCAL
+)
+"""What an implementation says of itself; sent once, when the worker has built it."""
 
 GIVE_CACHE = ("new_cache", "fork", "load")
 
@@ -102,7 +113,7 @@ class Host:
         """What an implementation says of itself; nothing of an object of another kind."""
         if not isinstance(self.built, Implementation):
             return {}
-        return {name: getattr(self.built, name) for name in TRAITS if name != "refusals"}
+        return {name: getattr(self.built, name) for name in TRAITS}
 
     def answer(self, request: Request) -> Reply:
         """Carry out one call. It never raises; what ends the process ends it."""
@@ -112,7 +123,7 @@ class Host:
         reply = Reply()
         try:
             with _counted(request.count) as work:
-                value = getattr(self.built, request.method)(*given)
+                value = self._called(request.method, given)
             reply.work = work
             reply.value = self._sent(value, request.method)
         except Exception as error:
@@ -126,6 +137,13 @@ class Host:
         if request.method == "drop":
             self.caches.pop(request.given[0], None)
         return reply
+
+    def _called(self, method: str, given: list[Any]) -> Any:
+        asked = getattr(self.built, method)
+        if method not in AS_TENSORS or not isinstance(self.built, Implementation):
+            return asked(*given)
+        first = AS_TENSORS[method]
+        return called(partial(asked, *given[:first]), self.built, *given[first:])
 
     def _given(self, one: Any) -> Any:
         if isinstance(one, Ref):

@@ -48,6 +48,8 @@ class Implementation:
     dtypes: tuple[str, ...] = ()
     """Names of the dtypes that `to` can be given; empty: any."""
     ragged: Literal["no", "left", "right"] = "no"
+    array: Literal["torch", "numpy"] = "torch"
+    """What tokens are handed in as. Logits may be of any kind that speaks DLPack."""
     refusals: tuple[type[Exception], ...] = (ValueError, IndexError, NotImplementedError, RuntimeError)
     """Exceptions that count as a refusal."""
 

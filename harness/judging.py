@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
 
-from . import coverage, saved
+from . import coverage, registry, saved
 from .clause import Clause
 from .errors import KvconformError
 from .generate import programs
 from .known import Known, listed
 from .pool import Pool
 from .program import Append, Program
+from .registry import FOUNDATION
 from .results import Case, Finding, finding_of
 from .runner import error_text
 from .saved import Saved
@@ -60,26 +61,68 @@ PROFILES = {
 
 
 def judge_clauses(
-    clauses: Sequence[Clause], subject: Subject, target: str, profile: Profile, began: Callable[[Clause], None] | None = None
+    clauses: Sequence[Clause],
+    subject: Subject,
+    target: str,
+    profile: Profile,
+    began: Callable[[Clause], None] | None = None,
+    doubt: Doubt | None = None,
 ) -> Iterator[Case]:
-    """A case a clause."""
-    yield from in_turn(clauses, lambda clause: judge_clause(clause, subject, target, profile), began)
+    """A case a clause; `doubt` is what is known already of those that all others rest on."""
+
+    def ask(clause: Clause) -> Case:
+        if doubt and doubt.about(clause):
+            return Case(target, clause.id, subject.dtype_name, Verdict.INCONCLUSIVE, doubt.reason)
+        return judge_clause(clause, subject, target, profile)
+
+    yield from in_turn(clauses, ask, began)
 
 
 def in_turn(
     clauses: Sequence[Clause], ask: Callable[[Clause], Case], began: Callable[[Clause], None] | None = None
 ) -> Iterator[Case]:
-    """A case a clause, as `ask` gives it. A reference that does not hold against itself leaves everything else inconclusive."""
+    """A case a clause, as `ask` gives it. An adapter that is wrong, a reference that does not hold against itself and another
+    model than the reference's leave everything else inconclusive."""
     doubtful: Case | None = None
+    doubt = Doubt()
     for clause in clauses:
         if began:
             began(clause)
-        asked = doubtful is None or clause.family == "reference"
-        case = replace(doubtful, clause=clause.id) if doubtful and not asked else ask(clause)
-        if clause.family == "reference" and case.verdict in (Verdict.FAILED, Verdict.INCONCLUSIVE):
-            doubt = f"the reference cannot be relied on: {clause.id} {case.verdict}"
-            doubtful = Case(case.target, "", case.dtype, Verdict.INCONCLUSIVE, doubt)
+        case = replace(doubtful, clause=clause.id) if doubtful and doubt.about(clause) else ask(clause)
+        doubt = doubt.after(clause, case)
+        if doubt.reason:
+            doubtful = doubtful or Case(case.target, "", case.dtype, Verdict.INCONCLUSIVE, doubt.reason)
         yield case
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why nothing more can be told, where a clause that all others rest on does not hold."""
+
+    reason: str = ""
+    family: str = ""
+
+    def about(self, clause: Clause) -> bool:
+        return bool(self.reason) and clause.family != self.family
+
+    def after(self, clause: Clause, case: Case) -> Doubt:
+        if self.reason or clause.family not in FOUNDATION or case.verdict not in (Verdict.FAILED, Verdict.INCONCLUSIVE):
+            return self
+        return Doubt(f"{FOUNDATION[clause.family]}: {clause.id} {case.verdict}", clause.family)
+
+
+def doubt_about(subject: Subject, target: str, profile: Profile, asked: Sequence[Clause]) -> Doubt:
+    """What the clauses say that all others rest on, where they are not asked themselves; up to the first that does not
+    hold, or that is lost."""
+    doubt = Doubt()
+    for clause in registry.clauses():
+        if clause.family not in FOUNDATION or clause in asked:
+            continue
+        case = judge_clause(clause, subject, target, replace(profile, shrink=False, saved=()))
+        doubt = doubt.after(clause, case)
+        if doubt.reason or case.verdict is Verdict.ERRORED:
+            return replace(doubt, reason=f"{doubt.reason}: {case.reason}") if doubt.reason else doubt
+    return doubt
 
 
 def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile) -> Case:
@@ -112,8 +155,11 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     if reason := scope.missing(clause.needs):
         return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
     again = saved.programs(profile.saved, target, clause.id, subject.dtype_name)
-    if not profile.examples and not again and next(iter(clause.fixed(scope)), None) is None:
+    drawn = clause.mix is not None and profile.examples > 0
+    if not drawn and not again and next(iter(clause.fixed(scope)), None) is None:
         reason = "it is asked by generated programs only, and none were wanted"
+        if clause.mix is None:
+            reason = "it has none of the operations that the programs are made of"
         return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
     if clause.ready:
         clause.ready()
@@ -193,7 +239,7 @@ def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     if unclear and len(unclear) > len(passed):
         return Verdict.INCONCLUSIVE, f"{len(unclear)} of {len(trials)} programs cannot tell: {unclear[0].detail}"
     if passed:
-        return Verdict.PASSED, ""
+        return Verdict.PASSED, max(passed, key=lambda trial: trial.difference).detail
     if by_verdict[Verdict.UNSUPPORTED]:
         return Verdict.UNSUPPORTED, by_verdict[Verdict.UNSUPPORTED][0].detail
     return Verdict.INCONCLUSIVE, "no program ran"

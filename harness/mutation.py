@@ -118,7 +118,9 @@ def _fault(empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clau
     for clause in family:
         case = judge_clause(clause, subject, empty.target, profile)
         cases.append(case)
-        if case.verdict is Verdict.FAILED:
+        # Of a reference that proves nothing the clause can only say that nothing can be told.
+        unclear = fault.spoil is not None and clause.id == fault.clause and case.verdict is Verdict.INCONCLUSIVE
+        if case.verdict is Verdict.FAILED or unclear:
             return replace(
                 empty,
                 outcome=Outcome.CAUGHT,

@@ -9,10 +9,11 @@ keeps fewer bits, the reference with keys and values rounded to as many.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from .errors import Unsupported
+from . import calls
 from .history import histories
 from .implementation import Implementation
 from .pool import Pool
@@ -57,23 +58,11 @@ def noise_of(subject: Subject) -> Noise:
 
 
 def single_call(implementation: Implementation, tokens: Row) -> Tensor:
-    """All positions of one call on a fresh cache; one that gives the last position only is called once a prefix."""
+    """All positions `[n, vocab]` of one call on a fresh cache; one that gives the last position only is called once a
+    prefix. Raises `Unsupported` where it takes fewer tokens in a call."""
     import torch
 
-    if implementation.max_append is not None and implementation.max_append < len(tokens):
-        raise Unsupported("its noise cannot be measured: it takes fewer tokens in a call than the program has")
-
-    def call(length: int) -> Tensor:
-        cache = implementation.new_cache(1)
-        try:
-            return implementation.append(cache, torch.tensor([tokens[:length]]))[0]
-        finally:
-            implementation.drop(cache)
-
-    found = call(len(tokens))
-    if found.shape[0] == len(tokens):
-        return found
-    return torch.cat([*(call(length) for length in range(1, len(tokens))), found])
+    return calls.every_position(partial(calls.single, implementation), torch.tensor([tokens]))[0].cpu()
 
 
 def squares(got: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,11 +148,12 @@ def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
     assert isinstance(step.op, Append)
     assert step.logits is not None
     rows = histories(program)[step.index + 1].caches[step.op.cache]
-    count, pools = step.logits.shape[1], [Pool()] * step.logits.shape[1]
+    logits = step.logits.cpu()
+    count, pools = logits.shape[1], [Pool()] * logits.shape[1]
     for index, (row, new) in enumerate(zip(rows, step.op.rows, strict=True)):
         taken = min(len(new), count)
         start = count - taken if subject.implementation.ragged == "left" or count == 1 else 0
-        error, divergence = squares(step.logits[index, start : start + taken], subject.oracle.row(row, taken))
+        error, divergence = squares(logits[index, start : start + taken], subject.oracle.row(row, taken))
         noise, noise_divergence = (part[-taken:] for part in noise_of(subject).of(row))
         sums = (part.tolist() for part in (error, noise, divergence, noise_divergence))
         for at, (above, below, apart, noise_apart) in enumerate(zip(*sums, strict=True), start):

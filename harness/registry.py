@@ -17,15 +17,24 @@ CLAUSES, SCHEMES, FAULTS = "kvconform.clauses", "kvconform.schemes", "kvconform.
 """Entry point groups: sequences of `Clause`, `Scheme`s by name, and functions that give `Fault`s by name."""
 
 
+FOUNDATION = {
+    "adapter": "the adapter is at fault, not the cache",
+    "reference": "the reference cannot be relied on",
+    "forward": "the adapter or the conversion of the model is at fault, not the cache",
+}
+"""Families of clauses that all others rest on, in this order, and what it means where one does not hold."""
+
+
 @cache
 def _loaded(group: str) -> dict[str, Any]:
     return {entry.name: entry.load() for entry in entry_points(group=group)}
 
 
 def clauses() -> list[Clause]:
-    """Every clause of the contract, the reference's own first."""
+    """Every clause of the contract, those first that the others rest on."""
     found = [clause for some in _loaded(CLAUSES).values() for clause in cast("list[Clause]", some)]
-    return sorted(found, key=lambda clause: clause.family != "reference")
+    rank = {family: place for place, family in enumerate(FOUNDATION)}
+    return sorted(found, key=lambda clause: rank.get(clause.family, len(rank)))
 
 
 def schemes() -> Mapping[str, Scheme]:

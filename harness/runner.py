@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
+from . import calls
 from .comparison import Comparison, compare
 from .errors import AdapterError, Unsupported
 from .history import History
@@ -18,6 +19,7 @@ from .implementation import Cache, Implementation
 from .oracle import Oracle
 from .place import raised_at
 from .program import KINDS, Append, Crop, Drop, Fork, Join, Op, Program, Reset, Restore, Row, Select
+from .wellformed import no_logits, wrong_kind, wrong_shape
 
 
 class Divergence(StrEnum):
@@ -78,6 +80,19 @@ def execute(
         state.close()
 
 
+def walk(program: Program, implementation: Implementation) -> Iterator[tuple[Step, Cache, History]]:
+    """Each op as it runs, with the cache that it is about and what all caches hold then. Nothing is compared."""
+    state = _State(implementation)
+    try:
+        for index, op in enumerate(program.ops):
+            step = _legal(state, index, op, state.history.length(op.cache), None, exact=False, keep=False)
+            yield step, state.caches.get(op.cache), state.history
+            if step.divergence is not None:
+                return
+    finally:
+        state.close()
+
+
 @contextmanager
 def apply_ops(implementation: Implementation) -> Generator[Callable[[Op], Tensor | None]]:
     """A function that carries out ops one by one, for runs that choose their tokens as they go; caches are let go at the
@@ -117,7 +132,7 @@ class _State:
                 held = implementation.new_cache(len(rows)) if fresh else caches[cache]
                 self.inputs = _inputs(rows, implementation)
                 try:
-                    logits = implementation.append(held, *self.inputs)
+                    logits = calls.append(implementation, held, *self.inputs)
                 except Exception:
                     if fresh:  # a first append that is refused leaves no cache behind
                         implementation.drop(held)
@@ -204,7 +219,7 @@ def _legal(state: _State, index: int, op: Op, past: int, oracle: Oracle | None, 
         return Step(index, op, past, first + int(bad), divergence=Divergence.NOT_FINITE, detail=detail, logits=kept)
     if oracle is None:
         return Step(index, op, past, first, logits=kept, inputs_kept=state.inputs_kept(op))
-    comparison = _judge(logits, op, past, state.history.caches[op.cache], oracle, exact, state.implementation.ragged)
+    comparison = _judge(logits.cpu(), op, past, state.history.caches[op.cache], oracle, exact, state.implementation.ragged)
     return Step(index, op, past, first, comparison, logits=kept)
 
 
@@ -232,13 +247,12 @@ def malformed(logits: object, op: Append, implementation: Implementation) -> tup
     import torch
 
     if not isinstance(logits, torch.Tensor):
-        return Divergence.SHAPE, f"append gave {type(logits).__name__} where logits are due"
+        return Divergence.SHAPE, no_logits(logits)
     rows, new, vocab = len(op.rows), max(map(len, op.rows)), implementation.vocab_size
     if tuple(logits.shape) not in ((rows, new, vocab), (rows, 1, vocab)):
-        wanted = f"[{rows}, {new}, {vocab}]" + (f" or [{rows}, 1, {vocab}]" if new > 1 else "")
-        return Divergence.SHAPE, f"logits have shape {list(logits.shape)}, not {wanted}"
-    if logits.dtype != implementation.dtype:
-        return Divergence.DTYPE, f"logits are {logits.dtype}, the implementation says {implementation.dtype}"
+        return Divergence.SHAPE, wrong_shape(tuple(logits.shape), rows, new, vocab)
+    if wrong := wrong_kind(logits, implementation):
+        return Divergence.DTYPE, wrong
     return None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from . import registry
+from . import calls, registry
 from .errors import KvconformError, TargetError, Unsupported
 from .implementation import Implementation
 from .keeper import Apart
@@ -18,6 +18,7 @@ from .oracle import MEMORY, Oracle, Reference
 from .target import Resolved
 from .trial import HALF, Subject
 from .watchdog import Guard
+from .wellformed import sane
 
 if TYPE_CHECKING:
     import torch
@@ -49,10 +50,7 @@ class Own:
         rows = tokens.shape[0]
         if rows > 1 and self.implementation.max_rows is not None and rows > self.implementation.max_rows:
             return torch.cat([self.logits(row[None]) for row in tokens])
-        got = self._call(tokens)
-        if got.shape[1] == tokens.shape[1]:
-            return got
-        return torch.cat([*(self._call(tokens[:, :length]) for length in range(1, tokens.shape[1])), got], dim=1)
+        return calls.every_position(self._call, tokens)
 
     def to(self, dtype: torch.dtype) -> Own:
         """Raises `Unsupported` where the implementation cannot be put in that precision."""
@@ -70,8 +68,8 @@ class Own:
                 self._known.clear()
                 self._size = 0
             asked = self.implementation.beside() if isinstance(self.implementation, Apart) else self.implementation
-            got = single_call(asked, tokens) if self.weaker else asked.full(tokens)
-            self._known[key] = got.detach().clone()
+            got = (calls.single if self.weaker else calls.full)(asked, tokens)
+            self._known[key] = got.cpu().clone()
             self._size += got.nbytes
         return self._known[key]
 
@@ -95,21 +93,11 @@ class Fixed:
         return self
 
 
-def single_call(implementation: Implementation, tokens: Tensor) -> Tensor:
-    """One append of `tokens` `[rows, n]` on a fresh cache. Raises `Unsupported` where it takes fewer in a call."""
-    if implementation.max_append is not None and implementation.max_append < tokens.shape[1]:
-        raise Unsupported(f"a call of {tokens.shape[1]} tokens is wanted, and it takes at most {implementation.max_append}")
-    cache = implementation.new_cache(tokens.shape[0])
-    try:
-        return implementation.append(cache, tokens)
-    finally:
-        implementation.drop(cache)
-
-
 def judged_by(resolved: Resolved, given: Given) -> Resolved:
     """The same implementation with the reference that the user gives, if any. Raises `KvconformError` where there is
     nothing to judge by, or where it is of another vocabulary."""
     implementation = resolved.implementation
+    sane(implementation)
     if given is not None:
         name, reference = _given(given, implementation)
         text = given if isinstance(given, str) else ""

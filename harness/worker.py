@@ -196,10 +196,6 @@ class Isolated(Apart):
     def dtype(self) -> torch.dtype:
         return self.traits["dtype"]
 
-    @property
-    def device(self) -> torch.device:
-        return self.traits["device"]
-
     def prepare(self, ops: frozenset[str]) -> None:
         self.worker.ask("prepare", ops)
 

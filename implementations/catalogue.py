@@ -39,12 +39,12 @@ def fault(*, clause: str, shows: str, diagnosis: str, **about: Any) -> Callable[
     return _entry(Kind.FAULT, {"clause": clause, "shows": shows, "diagnosis": diagnosis, **about})
 
 
-def spoiled_reference(*, clause: str, diagnosis: str) -> Callable[[type[Any]], type[Any]]:
+def spoiled_reference(*, clause: str, diagnosis: str, models: tuple[str, ...] = MODELS) -> Callable[[type[Any]], type[Any]]:
     """A fault of the reference: a class that wraps it."""
 
     def add(way: type[Any]) -> type[Any]:
         about = {"clause": clause, "diagnosis": diagnosis, "shows": "always"}
-        _add(way, Kind.FAULT, about, "", MODELS, lambda target: target, spoil=way)
+        _add(way, Kind.FAULT, about, "", models, lambda target: target, spoil=way)
         return way
 
     return add

@@ -43,7 +43,7 @@ def run_check(
     """Judge one target."""
     started = time.monotonic()
     asked = chosen(registry.clauses(), pattern)
-    cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding))
+    cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding, doubts={}))
     about = header(f"check {target}", [target], profile.name, profile.seed, resolved.judged_by)
     return Run(about, cases, seconds=time.monotonic() - started)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..harness.coverage import summary
+from ..harness.registry import FOUNDATION
 from ..harness.results import Case, Finding
 from ..harness.run import Run
 from ..harness.trial import Verdict
@@ -86,7 +87,10 @@ def last_line(run: Run) -> str:
     what = visible(run.header.targets[0]) if len(run.header.targets) == 1 else f"{len(run.header.targets)} targets"
     programs = sum(case.programs for case in run.cases)
     told = f"{what}: {overall(run.cases)} ({len(run.cases)} cases: {counts or 'none'}; {programs} programs; {made(run)})"
-    return f"{told}; judged by {visible(run.header.reference)}" if run.header.reference else told
+    blame = {case.reason.partition(": ")[0] for case in run.cases if case.verdict is Verdict.INCONCLUSIVE}
+    more = [text for text in FOUNDATION.values() if text in blame]
+    more += [f"judged by {visible(run.header.reference)}"] if run.header.reference else []
+    return "; ".join([told, *more])
 
 
 def overall(cases: Sequence[Case]) -> str:

@@ -104,7 +104,7 @@ def test_every_published_fault_is_there_with_its_clause(name: str) -> None:
 
 
 def test_rope_convention_is_judged_by_the_reference_against_full() -> None:
-    case = judge_clause(CLAUSES["reference.full"], subject("llama", FAULTS["rope_convention"]), "x", PROFILES["quick"])
+    case = judge_clause(CLAUSES["forward.plain"], subject("llama", FAULTS["rope_convention"]), "x", PROFILES["quick"])
     assert case.verdict is Verdict.FAILED
 
 

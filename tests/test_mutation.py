@@ -27,7 +27,7 @@ FEW = Profile("few", examples=2)
 CLAUSES = [
     clause
     for clause in registry.clauses()
-    if clause.id in ("reference.full", "prefill.identity", "decode.incremental", "limit.tokens")
+    if clause.id in ("forward.plain", "prefill.identity", "decode.incremental", "limit.tokens")
 ]
 
 

@@ -213,7 +213,7 @@ class OffByALittle(Engine):
 BROKEN: list[tuple[type[Engine], Divergence, int, str]] = [
     (WrongShape, Divergence.SHAPE, 0, "logits have shape [1, 4, 1199], not [1, 4, 1200] or [1, 1, 1200]"),
     (TwoOfMany, Divergence.SHAPE, 0, "logits have shape [1, 2, 1200], not [1, 4, 1200] or [1, 1, 1200]"),
-    (NoLogits, Divergence.SHAPE, 0, "append gave NoneType where logits are due"),
+    (NoLogits, Divergence.SHAPE, 0, "append gave None where logits are due: is a return missing?"),
     (WrongDtype, Divergence.DTYPE, 0, "logits are torch.bfloat16, the implementation says torch.float32"),
     (OneNaN, Divergence.NOT_FINITE, 2, "logits of token 6 hold NaN or infinity"),
     (OneInfinity, Divergence.NOT_FINITE, 2, "logits of token 6 hold NaN or infinity"),

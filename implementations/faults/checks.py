@@ -116,7 +116,7 @@ class Raises(BuiltIn):
 
 
 @fault(
-    clause="reference.full",
+    clause="forward.plain",
     shows="in the implementation's own full pass",
     diagnosis="the implementation's full pass is of another model",
     models=QUIET_MODELS,
@@ -126,6 +126,42 @@ class FullOfAnotherModel(BuiltIn):
 
     def full(self, tokens: Tensor) -> Tensor:
         return super().full(tokens.flip(1)).flip(1)
+
+
+@fault(
+    clause="forward.positions",
+    shows="in a call of several tokens",
+    diagnosis="logits stand at the positions of other tokens",
+    models=QUIET_MODELS,
+)
+class LogitsReversed(BuiltIn):
+    """The logits of a call stand in reverse."""
+
+    def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return super().append(cache, tokens, lengths).flip(1)
+
+
+@fault(clause="adapter.answers", shows="in every call", diagnosis="append returns a tuple")
+class ReturnsTuple(BuiltIn):
+    """Append returns a tuple of logits and cache, as many models do."""
+
+    def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        return (super().append(cache, tokens, lengths), cache)  # type: ignore[return-value]
+
+
+@fault(
+    clause="adapter.length", shows="after a rollback, a reset, a fork or a selection", diagnosis="length counts what was fed"
+)
+class LengthLies(BuiltIn):
+    """Length counts the tokens that were fed since the cache was made, whatever has been taken back."""
+
+    def append(self, cache: Concat, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        logits = super().append(cache, tokens, lengths)
+        cache.__dict__["fed"] = cache.__dict__.get("fed", 0) + tokens.shape[1]
+        return logits
+
+    def length(self, cache: Concat) -> list[int]:
+        return [cache.__dict__.get("fed", 0)] * len(super().length(cache))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,3 +209,11 @@ class RandomReference(Spoiled):
     def logits(self, tokens: Tensor) -> Tensor:
         found = self.plain.logits(tokens)
         return found + 1e-3 * torch.rand_like(found)
+
+
+@spoiled_reference(clause="reference.noise", diagnosis="the reference is too noisy to judge by", models=QUIET_MODELS)
+class LooseReference(Spoiled):
+    """The reference gives something else for the same row in a batch."""
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        return self.plain.logits(tokens) * (1 + 0.01 * (tokens.shape[0] - 1))
