@@ -11,7 +11,8 @@ import torch
 from kvconform.harness.errors import TargetError, Unsupported
 from kvconform.implementations.hf.exceptions import VOCABULARY
 from kvconform.implementations.hf.names import architectures, causal, image_text, model_class
-from kvconform.implementations.hf.tiny import build
+from kvconform.implementations.hf.sizes import kept_layers
+from kvconform.implementations.hf.tiny import build, configuration
 from transformers import PreTrainedModel
 
 KINDS = {
@@ -121,3 +122,29 @@ def test_an_unknown_name_is_told_with_the_nearest() -> None:
 def test_what_is_no_decoder_of_its_own_says_why() -> None:
     with pytest.raises(Unsupported, match="keys and values"):
         build("gemma4_assistant")
+
+
+@pytest.mark.parametrize("name", causal()[::24])
+def test_sizes_are_told_by_field_names(name: str) -> None:
+    config = configuration(name).get_text_config(decoder=True)
+    assert config.vocab_size == VOCABULARY
+    assert config.hidden_size == 96
+    assert 4 <= config.num_hidden_layers <= 8
+
+
+WINDOW, FULL, DENSE, SPARSE = "sliding_attention", "full_attention", "dense", "sparse"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"layer_types": [FULL] * 30}, [0, 1, 2, 3]),
+        ({"layer_types": ([WINDOW] * 5 + [FULL]) * 5}, [0, 1, 5, 6, 11]),
+        ({"layer_types": [WINDOW, FULL] * 15}, [0, 1, 2, 3]),
+        ({"layer_types": ([WINDOW] * 2 + [FULL]) * 10, "mlp_layer_types": [DENSE] + [SPARSE] * 29}, [0, 1, 2, 3, 5]),
+        ({"attn_layer_indices": [9, 18, 27]}, [0, 1, 9, 10, 18]),
+        ({"hidden_size": 64}, []),
+    ],
+)
+def test_each_kind_of_layer_is_kept_in_its_order(fields: dict[str, object], kept: list[int]) -> None:
+    assert kept_layers({"num_hidden_layers": 30, **fields}) == kept
