@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: table test docs gallery lock clean
+.PHONY: table test docs gallery pictures lock clean
 
 table: $(STAMP)
 	$(BIN)/kvconform table --out reports/latest
@@ -38,3 +38,6 @@ docs: $(STAMP)
 gallery: $(STAMP)
 	$(BIN)/kvconform table --out reports/latest >/dev/null
 	$(BIN)/python -m kvconform.reports.gallery reports/latest/result.jsonl docs
+
+pictures: $(STAMP)
+	$(BIN)/python docs/pictures.py
