@@ -10,6 +10,9 @@ from ...harness.target import Listed, Resolved, Scheme, Target, closest
 from .names import architectures
 from .targets import resolved
 
+LOADED = "transformers.models.llama.modeling_llama"
+"""Some model: what it imports, every model does."""
+
 if TYPE_CHECKING:
     from .model import Model
     from .options import Options
@@ -43,4 +46,11 @@ def listing() -> Iterable[Listed]:
     return (Listed(f"arch:{name}", Kind.CORRECT, sentence, shown=False) for name in architectures())
 
 
-ARCH = Scheme(resolve, listing)
+ARCH = Scheme(
+    resolve,
+    listing,
+    swept=("arch:*",),
+    options={"cache": ("dynamic", "static"), "attn": ("eager", "sdpa")},
+    shares=lambda target: target.address,
+    preload=(*(f"{__package__}.{name}" for name in ("load", "tiny", "adapter", "plain")), LOADED),
+)
