@@ -81,7 +81,10 @@ class Bench:
             if asked.share != self.share:
                 self.share, self.oracles = asked.share, {}
             resolved = judged_by(registry.resolve(asked.target), None)
-            judged = subject(resolved, asked.dtype, Guarding(None))
+            try:
+                judged = subject(resolved, asked.dtype, Guarding(None))
+            except KvconformError as reason:
+                raise Unsupported(str(reason)) from None
             self.held = asked, resolved, replace(judged, oracle=self._oracle(asked, resolved, judged.oracle))
         return self.held[1:]
 

@@ -99,29 +99,44 @@ def _holds(entry: Known) -> bool:
         raise KvconformError(f"{entry.place}: version names {wanted.name!r}, which is not installed") from None
 
 
-def stale(entries: Sequence[Known], cases: Sequence[Case], elsewhere: Iterable[str] = ()) -> list[str]:
+@dataclass(frozen=True)
+class Seen:
+    """What an entry is held against: a case that was asked, and the kinds of op at which it failed."""
+
+    target: str
+    clause: str
+    dtype: str
+    verdict: str
+    ops: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, case: Case) -> Seen:
+        ops = tuple(finding.op for finding in case.findings)
+        return cls(case.target, case.clause, case.dtype, str(case.verdict), ops)
+
+
+def stale(entries: Sequence[Known], seen: Iterable[Seen], elsewhere: Iterable[str] = ()) -> list[str]:
     """A line for each entry that no longer fails or matches nothing. One that is for other targets which can be named in
     advance, `elsewhere`, is left alone."""
-    others = list(elsewhere)
+    cases, others = list(seen), list(elsewhere)
     return [f"{entry} {what}" for entry in entries if (what := _stale(entry, cases, others))]
 
 
-def _stale(entry: Known, cases: Sequence[Case], elsewhere: Sequence[str]) -> str:
+def _stale(entry: Known, cases: Sequence[Seen], elsewhere: Sequence[str]) -> str:
     covered = [case for case in cases if entry.covers(case.target, case.clause, case.dtype)]
-    asked = {case.target for case in cases}
     if not covered:
-        here = any(fnmatchcase(target, entry.target) for target in asked)
+        here = any(fnmatchcase(case.target, entry.target) for case in cases)
         there = any(fnmatchcase(target, entry.target) for target in elsewhere)
         return "" if there and not here else "matches nothing that was asked"
     if any(_used(entry, case) for case in covered):
         return ""
-    verdicts = {str(case.verdict) for case in covered}
-    if "passed" in verdicts:
+    verdicts = {case.verdict for case in covered}
+    if verdicts & {"passed", "known", "failed"}:
         return "no longer fails: take it out"
-    return "" if verdicts & {"errored", "inconclusive", "failed"} else "matches only what is unsupported"
+    return "" if verdicts & {"errored", "inconclusive"} else "matches only what is unsupported"
 
 
-def _used(entry: Known, case: Case) -> bool:
-    if not case.findings:
-        return str(case.verdict) in ("failed", "known") and entry.op == "*"
-    return any(entry.excuses(case.target, case.clause, case.dtype, finding.op) for finding in case.findings)
+def _used(entry: Known, case: Seen) -> bool:
+    if not case.ops:
+        return case.verdict in ("failed", "known") and entry.op == "*"
+    return any(fnmatchcase(op, entry.op) for op in case.ops)

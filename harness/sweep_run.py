@@ -59,7 +59,8 @@ class Progress:
 def run_sweep(command: str, plan: Plan, journal: Journal, progress: Progress) -> Run:
     """Judge every cell that the journal does not hold. What the budget leaves unasked is a problem of the run."""
     started = time.monotonic()
-    process.preload(module for scheme in registry.schemes().values() for module in scheme.preload)
+    schemes = {asked.target.partition(":")[0] for asked in plan.cells}
+    process.preload(module for name, scheme in registry.schemes().items() if name in schemes for module in scheme.preload)
     finished = {asked.key: journal.finished[asked.key] for asked in plan.cells if asked.key in journal.finished}
     left = [asked for asked in plan.cells if asked.key not in finished]
     for swept in sweep(left, plan.clauses, plan.profile, plan.programs, plan.limits, plan.processes):

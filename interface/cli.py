@@ -100,6 +100,8 @@ def check(
     device: options.Device = "",
     time_limit: options.TimeLimit = 60.0,
     isolate: options.Isolate = None,
+    known: options.Known = None,
+    strict: options.Strict = False,
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: options.Out = None,
@@ -110,6 +112,7 @@ def check(
 
     from ..harness import registry, saved
     from ..harness.conformance import chosen
+    from ..harness.known import Seen
     from ..harness.results import exit_code
     from ..harness.sources import judged_by, placed
     from ..reports.as_text import as_text
@@ -117,7 +120,8 @@ def check(
     from .progress import progress
 
     kept = tuple(saved.load())
-    names, profile = options.dtype_names(dtypes), replace(_profile(profile_name, max_examples, budget, seed), saved=kept)
+    names, entries = options.dtype_names(dtypes), options.known_deviations(known)
+    profile = replace(_profile(profile_name, max_examples, budget, seed), saved=kept, known=entries)
     total = len(chosen(registry.clauses(), pattern)) * (len(names) or 2)
     apart = target.partition(":")[0] not in options.TOGETHER if isolate is None else isolate
     _prepare(out, target, junit)
@@ -127,8 +131,11 @@ def check(
     with progress(f"check {target}", total) as began:
         run = run_check(target, resolved, pattern, profile, names, began, guarding)
     saved.keep(kept, run.cases)
-    show(run, as_text(run, sentences(), only_failures), as_json, out, junit)
-    raise typer.Exit(exit_code(run.cases))
+    odd = options.stale_entries(entries, map(Seen.of, run.cases))
+    run = replace(run, problems=tuple(odd) if strict else ())
+    told = [] if as_json else [f"known deviation {line}" for line in odd]
+    show(run, "\n".join([*told, as_text(run, sentences(), only_failures)]), as_json, out, junit)
+    raise typer.Exit(1 if odd and strict else exit_code(run.cases))
 
 
 @app.command()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..harness import registry
 from ..harness.conformance import conform
 from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
+from ..harness.results import Case
 from ..harness.sources import Given, judged_by
 from ..harness.target import Resolved
 from ..harness.trial import Verdict
 from ..reports.terminal import failure_block
 from .api import profile_named, sentences
+from .options import known_deviations
 
 
 class Conformance:
@@ -24,6 +28,8 @@ class Conformance:
     reference: ClassVar[Given] = None
     profile: ClassVar[str] = "quick"
     dtypes: ClassVar[tuple[str, ...]] = ()
+    known: ClassVar[str] = ""
+    """A file of known deviations, which count as xfailed."""
 
     @classmethod
     def resolved(cls) -> Resolved:
@@ -46,19 +52,31 @@ class Conformance:
             wrong = str(error)
         if resolved is None:  # outside the handler, whose exception pytest would print too
             pytest.fail(f"kvconform: {wrong}", pytrace=False)
-        ask(self.target or type(self).__name__, resolved, clause, self.profile, self.dtypes)
+        entries = known_deviations(Path(self.known) if self.known else None)
+        ask(self.target or type(self).__name__, resolved, clause, self.profile, self.dtypes, known=entries)
 
 
-def ask(target: str, resolved: Resolved, clause: str, profile: str, dtypes: tuple[str, ...] = (), **changes: Any) -> None:
-    """Ask one clause and fail, skip or pass as pytest does."""
+def ask(
+    target: str,
+    resolved: Resolved,
+    clause: str,
+    profile: str,
+    dtypes: tuple[str, ...] = (),
+    told: Callable[[Sequence[Case]], None] = lambda cases: None,
+    **changes: Any,
+) -> None:
+    """Ask one clause and fail, skip, xfail or pass as pytest does; `told` is given the cases first."""
     import pytest
 
     asked = [one for one in registry.clauses() if one.id == clause]
     cases = list(conform(target, resolved, asked, profile_named(profile, **changes), dtypes))
-    if findings := [finding for case in cases for finding in case.findings]:
+    told(cases)
+    if findings := [finding for case in cases for finding in case.findings if not finding.known]:
         pytest.fail("\n".join(failure_block([finding], sentences()) for finding in findings), pytrace=False)
     for verdict in (Verdict.FAILED, Verdict.ERRORED, Verdict.INCONCLUSIVE):
         if found := [case for case in cases if case.verdict is verdict]:
             pytest.fail(f"{clause} {verdict}: {found[0].reason}", pytrace=False)
+    if found := [case for case in cases if case.verdict is Verdict.KNOWN]:
+        pytest.xfail(f"known: {found[0].reason}")
     if not any(case.verdict is Verdict.PASSED for case in cases):
         pytest.skip(f"unsupported: {cases[0].reason}")

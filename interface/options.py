@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..harness.errors import KvconformError
+
+if TYPE_CHECKING:
+    from ..harness.known import Known as Entry
+    from ..harness.known import Seen
 
 Clauses = Annotated[str, typer.Option("--clause", help="Ask only clauses whose id matches this pattern, as branch.*")]
 ProfileName = Annotated[str, typer.Option("--profile", help="How much is asked: quick, default or thorough.")]
@@ -73,6 +78,23 @@ def defaults(folder: Path | None = None) -> dict[str, Any]:
                 found["known"] = str(path.parent / known)
             return found
     return {}
+
+
+def known_deviations(path: Path | None) -> tuple[Entry, ...]:
+    """The entries of a file; none without one. Raises `KvconformError` where it is wrong."""
+    from ..harness.known import load
+
+    return load(path) if path else ()
+
+
+def stale_entries(entries: Sequence[Entry], seen: Iterable[Seen]) -> list[str]:
+    """A line for each entry that no longer fails or matches nothing."""
+    from ..harness import registry
+    from ..harness.known import stale
+
+    if not entries:
+        return []
+    return stale(entries, seen, [one.target for scheme in registry.schemes().values() for one in scheme.listing()])
 
 
 def _section(path: Path) -> dict[str, Any]:

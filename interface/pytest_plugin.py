@@ -5,13 +5,15 @@ It imports nothing of the package until it is asked for something, so a run with
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 if TYPE_CHECKING:
+    from ..harness.results import Case
     from ..harness.target import Resolved
 
 
@@ -26,12 +28,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kvconform-device", default="", help="where models run, as cuda; for targets that take it")
     group.addoption("--kvconform-dtype", default="", help="precisions, comma-separated; the implementation's own without")
 
+    group.addoption("--kvconform-known", default="", metavar="FILE", help="known deviations, which count as xfailed")
+    group.addoption("--kvconform-strict", action="store_true", help="fail on known deviations that no longer fail")
+
+
+ENTRIES = pytest.StashKey[Any]()
+"""The known deviations."""
+SEEN = "kvconform"
+"""Under this name a test's report carries what its clause gave, for the process that knows them all."""
+
 
 def _option(config: pytest.Config, name: str) -> Any:
     return config.getoption(name)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[ENTRIES] = ()
+    config.pluginmanager.register(Deviations(config), "kvconform deviations")
     config.addinivalue_line("markers", "kvconform(target, clause): one clause of the contract asked of one implementation")
 
 
@@ -66,7 +79,7 @@ def _validated(config: pytest.Config) -> list[str]:
     from ..harness.errors import KvconformError
     from ..harness.sources import judged_by, placed
     from .api import profile_named
-    from .options import dtype_names
+    from .options import dtype_names, known_deviations
 
     try:
         names = [clause.id for clause in chosen(registry.clauses(), _option(config, "--kvconform-clause"))]
@@ -74,6 +87,7 @@ def _validated(config: pytest.Config) -> list[str]:
         if examples is not None and examples < 0:
             raise KvconformError(f"--kvconform-max-examples {examples} is less than 0")
         profile_named(_option(config, "--kvconform-profile"))
+        config.stash[ENTRIES] = known_deviations(_known_file(config))
         dtypes = dtype_names(_option(config, "--kvconform-dtype"))
         for target in _option(config, "--kvconform-target"):
             if target not in ClauseItem.loaded:
@@ -84,6 +98,42 @@ def _validated(config: pytest.Config) -> list[str]:
     except KvconformError as error:
         raise pytest.UsageError(f"kvconform: {error}") from None
     return names
+
+
+def _known_file(config: pytest.Config) -> Path | None:
+    """The option, else `known` of `[tool.kvconform]`."""
+    from .options import defaults
+
+    found = _option(config, "--kvconform-known") or defaults(config.rootpath).get("known")
+    return Path(found) if found else None
+
+
+class Deviations:
+    """Known deviations that no longer fail, or match nothing: told at the end, and failed on with `--kvconform-strict`."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.seen: list[Any] = []
+        self.odd: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.seen += [one for name, value in report.user_properties if name == SEEN for one in cast("list[Any]", value)]
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if not self.config.stash[ENTRIES] or hasattr(self.config, "workerinput"):
+            return
+        from ..harness.known import Seen
+        from .options import stale_entries
+
+        seen = [Seen(target, clause, dtype, verdict, tuple(ops)) for target, clause, dtype, verdict, ops in self.seen]
+        self.odd = stale_entries(self.config.stash[ENTRIES], seen)
+        if self.odd and _option(self.config, "--kvconform-strict"):
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in self.odd:
+            terminalreporter.write_line(f"kvconform: known deviation {line}")
 
 
 class TargetCollector(pytest.Collector):
@@ -119,9 +169,19 @@ class ClauseItem(pytest.Item):
                 tuple(dtype_names(option("--kvconform-dtype"))),
                 examples=option("--kvconform-max-examples"),
                 seed=option("--kvconform-seed"),
+                known=self.config.stash[ENTRIES],
+                told=self._tell,
             )
         except KvconformError as error:
             pytest.fail(f"kvconform: {error}", pytrace=False)
+
+    def _tell(self, cases: Sequence[Case]) -> None:
+        from dataclasses import astuple
+
+        from ..harness.known import Seen
+
+        if self.config.stash[ENTRIES]:
+            self.user_properties.append((SEEN, [astuple(Seen.of(case)) for case in cases]))  # type: ignore[arg-type]
 
     def reportinfo(self) -> tuple[str, None, str]:
         return self.target, None, f"{self.target} {self.clause}"

@@ -49,9 +49,9 @@ def sweep(
 
     import torch
 
-    from ..harness import known as deviations
     from ..harness import registry
     from ..harness.conformance import chosen
+    from ..harness.known import Seen
     from ..harness.results import exit_code
     from ..harness.run import versions
     from ..harness.sweep import SWEEP, Limits, expanded
@@ -62,7 +62,7 @@ def sweep(
     from .progress import sweep_progress
 
     began, seconds = time.monotonic(), options.seconds(budget)
-    entries = deviations.load(known) if known else ()
+    entries = options.known_deviations(known)
     profile = replace(
         SWEEP, examples=max_examples, seed=seed, known=entries, deadline=None if seconds is None else began + seconds
     )
@@ -94,12 +94,11 @@ def sweep(
     plan = Plan(cells, clauses, profile, programs, limits, processes or len(os.sched_getaffinity(0)))
     with sweep_progress(len(cells), there) as progress:
         run = run_sweep(" ".join(["sweep", *names]), plan, journal, progress)
-    others = [one.target for scheme in registry.schemes().values() for one in scheme.listing()]
-    odd = deviations.stale(entries, run.cases, others)
-    if odd and strict:
+    odd = options.stale_entries(entries, map(Seen.of, run.cases))
+    if strict:
         run = replace(run, problems=(*run.problems, *odd))
-    text = sweep_report(run, only_failures)
-    show(run, text if strict or not odd else "\n\n".join(["\n".join(odd), text]), as_json, out, junit)
+    told = [] if strict else [f"known deviation {line}" for line in odd]
+    show(run, "\n".join([*told, sweep_report(run, only_failures)]), as_json, out, junit)
     code = exit_code(run.cases)
     raise typer.Exit(1 if odd and strict else code or (2 if run.problems else 0))
 

@@ -102,7 +102,7 @@ def matrix_table(found: Matrix, rows: Sequence[Row], style: str = "simple") -> s
 def reason_line(reason: Reason) -> str:
     """Why cases were not judged, and how many."""
     clauses = reason.clauses[0] if len(reason.clauses) == 1 else many(len(reason.clauses), "clause")
-    where = reason.cells[0] if len(reason.cells) == 1 else many(len(reason.cells), "cell")
+    where = ", ".join(reason.cells) if len(reason.cells) <= FEW else many(len(reason.cells), "cell")
     return visible(f"  {reason.verdict}: {reason.reason or 'no reason was given'} ({clauses}, {where})")
 
 
