@@ -17,6 +17,8 @@ from .text import many, visible
 from .verdicts import SIGNS, worst
 
 LEGEND = " ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items()) + "; a sign a family of clauses"
+FEW = 3
+"""Cells that are named where a reason is told in one line."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from ...harness.errors import Unsupported
 from ...harness.fault import Kind
 from ...harness.target import Listed, Resolved, Scheme, Target, closest
 from .names import architectures
@@ -36,8 +37,16 @@ def drawn(target: Target, options: Options) -> Model:
     with told(target), quiet():
         module: Any = build(target.address, options.seed)
         if options.attn:
-            module.set_attn_implementation(options.attn)
+            _attend(module, options.attn)
     return ready(module, target, options)
+
+
+def _attend(module: Any, attn: str) -> None:
+    """Raises `Unsupported` with the library's own words where this architecture does not have it."""
+    try:
+        module.set_attn_implementation(attn)
+    except ValueError as refusal:
+        raise Unsupported(" ".join(str(refusal).split())[:300]) from None
 
 
 def listing() -> Iterable[Listed]:
