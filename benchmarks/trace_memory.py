@@ -1,6 +1,6 @@
 """How much memory judging two large traces takes: anonymous memory, by the kernel's own count.
 
-    python benchmarks/trace_memory.py [--positions 4096] [--vocab 150000] [--folder /tmp]
+    OMP_NUM_THREADS=1 python benchmarks/trace_memory.py [--positions 4096] [--vocab 150000] [--folder /tmp]
 
 Writes two float32 traces that differ by rounding, judges one by the other and by a spoilt copy of itself in processes of
 their own, watches RssAnon of each, removes the files, and prints the page that is kept in docs/evidence/trace_memory.md.
@@ -92,11 +92,13 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     print("# Memory while judging large traces\n")
-    print(f"`python benchmarks/trace_memory.py`: two float32 files of {asked.positions:,} positions × {asked.vocab:,} logits,")
+    print("`OMP_NUM_THREADS=1 python benchmarks/trace_memory.py`: two float32 files of")
+    print(f"{asked.positions:,} positions × {asked.vocab:,} logits,")
     print(f"{size / 1e9:.2f} GB each. Anonymous memory (RssAnon, watched every 20 ms), torch itself included.\n")
     print("| what | most anonymous memory, MB | seconds | outcome |\n|---|---|---|---|")
     for what, peak, seconds, outcome in rows:
-        print(f"| {what} | {peak / 1e6:.0f} | {seconds} | {outcome} |")
+        told = outcome.replace("|", "\\|")
+        print(f"| {what} | {peak / 1e6:.0f} | {seconds} | {told} |")
 
 
 if __name__ == "__main__":
