@@ -83,9 +83,10 @@ def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profil
     subject = Subject(implementation, oracle)
     if fault.kind is not Kind.FAULT:
         return _control(empty, subject, clauses, profile)
-    if base.model in fault.equivalent:
-        return _proved(empty, subject, fault.equivalent[base.model], clauses, profile)
-    return _fault(empty, subject, fault, clauses, profile)
+    like = implementation.like or base.model
+    if like in fault.equivalent:
+        return _proved(empty, subject, fault.equivalent[like], clauses, profile)
+    return _fault(empty, subject, fault, clauses, profile, own=base.model in fault.models)
 
 
 def _control(empty: Mutant, subject: Subject, clauses: Sequence[Clause], profile: Profile) -> Mutant:
@@ -110,7 +111,7 @@ def _proved(empty: Mutant, subject: Subject, reason: str, clauses: Sequence[Clau
     return replace(found, outcome=Outcome.SURVIVED, detail=f"declared equivalent ({reason}), and it shows: {found.detail}")
 
 
-def _fault(empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clause], profile: Profile) -> Mutant:
+def _fault(empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clause], profile: Profile, own: bool) -> Mutant:
     family = sorted(
         (clause for clause in clauses if clause.family == fault.clause_family), key=lambda clause: clause.id != fault.clause
     )
@@ -131,11 +132,17 @@ def _fault(empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clau
     if errored := [case for case in cases if case.verdict is Verdict.ERRORED]:
         return replace(empty, outcome=Outcome.ERRORED, clause=errored[0].clause, detail=errored[0].reason)
     others = [judge_clause(clause, subject, empty.target, profile) for clause in clauses if clause not in family]
-    if outside := [case for case in others if case.verdict is Verdict.FAILED]:
+    outside = [case for case in others if case.verdict is Verdict.FAILED]
+    if outside and not own:
+        detail = f"caught outside of its family: {outside[0].reason}"
+        return replace(empty, outcome=Outcome.CAUGHT, clause=outside[0].clause, detail=detail)
+    if outside:
         detail = f"caught by {outside[0].clause} only, which is not of the family that must catch it"
         return replace(empty, outcome=Outcome.SURVIVED, detail=detail)
     if _changes_anything(subject, [*family, *(c for c in clauses if c not in family)]):
         return replace(empty, outcome=Outcome.SURVIVED, detail="it moves logits, and no clause says so")
+    if not own:  # somebody's model, of which the catalogue cannot know
+        return replace(empty, outcome=Outcome.PROVED, detail=f"it changes nothing on any program, in {subject.dtype_name}")
     return replace(empty, outcome=Outcome.EQUIVALENT, detail="it changes nothing on any program")
 
 

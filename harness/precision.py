@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -61,6 +62,19 @@ def lifted() -> Generator[None, None, None]:
         torch.set_default_dtype(before)
 
 
+_suspended: ContextVar[bool] = ContextVar("kvconform lifting suspended", default=False)
+
+
+@contextmanager
+def as_written() -> Generator[None]:
+    """Inside `lifted`, for code that means the narrow dtype it names: a store that keeps less."""
+    token = _suspended.set(True)
+    try:
+        yield
+    finally:
+        _suspended.reset(token)
+
+
 class _Lifting(TorchFunctionMode):
     """Hands every call of torch on, with wide dtypes in place of narrow ones."""
 
@@ -71,7 +85,7 @@ class _Lifting(TorchFunctionMode):
         if torch.get_default_dtype() != torch.float64:
             torch.set_default_dtype(torch.float64)
         kwargs = kwargs or {}
-        if _reads_bytes(func, args, kwargs):
+        if _suspended.get() or _reads_bytes(func, args, kwargs):
             return func(*args, **kwargs)
         if func in _CASTS:
             func, args, kwargs = Tensor.to, (*args, _CASTS[func]), kwargs

@@ -61,6 +61,8 @@ class Resolved:
     """What a target stands for: the implementation, and the reference that it is judged by (None: itself, see `sources`).
 
     `model` names the model without its way to keep a cache; `fault` is that way, where it is one of the catalogue.
+    `carrier` is a correct implementation on the reference's weights that the catalogue's faults can be injected into:
+    what a diagnosis simulates with.
     """
 
     implementation: Implementation
@@ -74,6 +76,7 @@ class Resolved:
     """Where the user gave the reference: its target, or nothing for an object of the user's."""
     tags: Mapping[str, str] = field(default_factory=dict[str, str])
     """What a sweep groups failures by, the widest first: cache class, layer types, model class."""
+    carrier: Implementation | None = None
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,10 @@ from ..harness.implementation import Implementation
 from ..reference.gpt import GPTConfig
 from ..reference.hybrid import HybridConfig
 from ..reference.shipped import reference
-from .models import CachedGPT, CachedHybrid, CachedLlama, CachedModel, NoisyLlama
+from .models import ByPolicy, CachedGPT, CachedHybrid, CachedLlama, CachedModel, NoisyLlama
 from .policy import Concat
 
 OPERATIONS = frozenset({"full", "fork", "crop", "reset", "reset_rows", "select", "join", "restore", "length", "to"})
-INCREMENTAL_BOUND = 1e-4
-"""max |Δlogit| in float32, as published for models of this size."""
 
 
 @cache
@@ -41,15 +39,15 @@ class BuiltIn(Implementation):
     splits: ClassVar[bool] = False
     """A call may go through the model in parts, so that not even a prefill has the reference's operands."""
     padding_side: ClassVar[Literal["left", "right"]] = "left"
-    incremental_bound = INCREMENTAL_BOUND
 
-    def __init__(self, model: CachedModel, policy: type[Concat], name: str = "") -> None:
+    def __init__(self, model: ByPolicy, policy: type[Concat], name: str = "") -> None:
         self.model = model
         self.policy = policy
         self.name = name or f"{model.name}/{policy.__name__}"
         self.vocab_size = model.shape.vocab_size
         self.max_length = model.shape.limit
-        self.exact_prefill = policy.exact_prefill and not self.splits and not isinstance(model, NoisyLlama)
+        self.exact_prefill = policy.exact_prefill and not self.splits and model.exact
+        self.incremental_bound = model.bound
         self.landmarks = policy.landmarks(model.shape)
         self.lossy = policy.lossy
         self.noisy = isinstance(model, NoisyLlama)
@@ -59,6 +57,10 @@ class BuiltIn(Implementation):
     def capabilities(self) -> frozenset[str]:
         able = OPERATIONS - self.policy.lacks - ({"crop"} if self.model.shape.stateful else set[str]())
         return able - {"to"} if self.noisy else able
+
+    @property
+    def like(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.model.like
 
     @property
     def dtype(self) -> torch.dtype:

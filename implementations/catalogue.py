@@ -15,8 +15,9 @@ from ..harness.fault import Fault, Kind
 from ..harness.implementation import Implementation
 from ..harness.oracle import Reference
 from .builtin import BuiltIn
-from .models import CachedModel
+from .models import ByPolicy, CachedModel
 from .policy import Concat
+from .windows import Ring
 
 MODELS = ("gpt", "llama", "window", "hybrid", "noisy")
 """Built-in models that a way applies to unless it says otherwise."""
@@ -94,18 +95,29 @@ def _add(
 def _inject(
     name: str, way: type[Any], engine: type[BuiltIn], models: tuple[str, ...], target: Implementation
 ) -> Implementation:
+    target = getattr(target, "by_policy", target)
     if not isinstance(target, BuiltIn):
-        raise Unsupported(f"{name} is built into the models of this package only")
-    if target.model.name not in models:
-        raise Unsupported(f"{name} is for {' and '.join(models)} only")
+        raise Unsupported(f"{name} is for models whose cache a policy can keep")
+    if target.like not in models:
+        raise Unsupported(f"{name} shows on models like {' and '.join(models)} only")
     full_name = f"{target.model.name}/{name}"
+    model = target.model
+    if not isinstance(model, CachedModel):
+        _check_portable(name, way, model)
     if issubclass(way, CachedModel):
-        return BuiltIn(
-            way(**{field.name: getattr(target.model, field.name) for field in fields(target.model)}), target.policy, full_name
-        )
+        assert isinstance(model, CachedModel)
+        return BuiltIn(way(**{field.name: getattr(model, field.name) for field in fields(model)}), target.policy, full_name)
     if issubclass(way, BuiltIn):
         return way(target.model, target.policy, full_name)
     return engine(target.model, way, full_name)
+
+
+def _check_portable(name: str, way: type[Any], model: ByPolicy) -> None:
+    """Raises `Unsupported` for a way that needs more of a forward pass than one that is not ours offers."""
+    if issubclass(way, CachedModel) or (issubclass(way, Concat) and (way.rotates_when_read or way.attend is not Concat.attend)):
+        raise Unsupported(f"{name} changes a forward pass, and this one is not ours")
+    if issubclass(way, Ring) and model.mixed:
+        raise Unsupported(f"{name} keeps one window, and this model has layers without one")
 
 
 def override(way: type[Any]) -> str:

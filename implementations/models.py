@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -22,12 +22,49 @@ from .policy import CacheShape, Concat
 from .stores import rounded
 
 
+class ByPolicy:
+    """A model whose forward pass asks a policy for positions, storage and visibility."""
+
+    name: str
+    exact: ClassVar[bool] = False
+    """A prefill has the reference's operands, bit for bit."""
+    bound: ClassVar[float | None] = None
+    """max |Δlogit| of incremental float32, where one is published for models of this size."""
+
+    mixed: bool = False
+    """Some layers have a window and others none."""
+
+    @property
+    def like(self) -> str:
+        """The built-in model that shows the same faults."""
+        return self.name
+
+    @property
+    def dtype(self) -> torch.dtype:
+        raise NotImplementedError
+
+    @cached_property
+    def shape(self) -> CacheShape:
+        """What its caches store."""
+        raise NotImplementedError
+
+    def to(self, dtype: torch.dtype) -> ByPolicy:
+        """The same model in another precision."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, cache: Concat) -> Tensor:
+        """Logits `[rows, n, vocab]` of new tokens `[rows, n]` behind what the cache holds."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, eq=False)
-class CachedModel:
+class CachedModel(ByPolicy):
     """Weights under the references' names, in one dtype."""
 
     name: str
     weights: Mapping[str, Tensor]
+    exact: ClassVar[bool] = True
+    bound: ClassVar[float | None] = 1e-4
 
     @property
     def dtype(self) -> torch.dtype:
@@ -35,15 +72,6 @@ class CachedModel:
 
     def to(self, dtype: torch.dtype) -> Self:
         return replace(self, weights={name: weight.to(dtype) for name, weight in self.weights.items()})
-
-    @cached_property
-    def shape(self) -> CacheShape:
-        """What its caches store."""
-        raise NotImplementedError
-
-    def forward(self, tokens: Tensor, cache: Concat) -> Tensor:
-        """Logits `[rows, n, vocab]` of new tokens `[rows, n]` behind what the cache holds."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,6 +267,8 @@ def turned(x: Tensor, turn: Tensor) -> Tensor:
 @dataclass(frozen=True, eq=False)
 class NoisyLlama(CachedLlama):
     """The llama with quantised arithmetic: activations are rounded to eight bits before every projection."""
+
+    exact = False
 
     def linear(self, x: Tensor, name: str) -> Tensor:
         return super().linear(rounded(x, 8), name)

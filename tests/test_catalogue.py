@@ -164,5 +164,5 @@ def test_faults_of_the_append_family_are_caught_in_noisy_arithmetic_and_honest_c
 
 
 def test_a_fault_for_another_model_is_not_applicable() -> None:
-    with pytest.raises(Unsupported, match="for window only"):
+    with pytest.raises(Unsupported, match="like window only"):
         FAULTS["ring_order"].inject(resolved("builtin:gpt/concat").implementation)

@@ -6,6 +6,7 @@ import copy
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from ...harness.errors import Unsupported
 from ...harness.implementation import Implementation
+from ..builtin import BuiltIn
+from ..policy import Concat
 from .caches import Kind, layers_of
 from .model import CACHE_WORDS, Model
 from .traits import Traits, traits_of
@@ -162,6 +165,14 @@ class Transformers(Implementation):
 
     def drop(self, cache: Held) -> None:
         cache.cache = None
+
+    @cached_property
+    def by_policy(self) -> BuiltIn:
+        """The same weights with a cache that a policy of this package keeps, so that faults can be injected. Raises
+        `Unsupported` where a policy cannot keep it."""
+        from .policies import PolicyModel
+
+        return BuiltIn(PolicyModel(self.model), Concat)
 
     def to(self, dtype: torch.dtype) -> Transformers:
         return type(self)(self.model.to(dtype), self.kind, self.name, self.explicit, self.traits)

@@ -19,6 +19,8 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 
 from ...harness.errors import Unsupported
+from ...harness.precision import as_written
+from ..models import ByPolicy
 from ..policy import CacheShape, Concat
 from .caches import layers_of
 from .model import Model
@@ -28,7 +30,7 @@ SEAM = "kvconform_policy"
 STATES = ("conv_states", "recurrent_states")
 
 
-class PolicyModel:
+class PolicyModel(ByPolicy):
     """What `BuiltIn` asks of a model: sizes of what is stored, and a forward pass that goes by a policy.
 
     Raises `Unsupported`, when it is first used, for a model whose cache a policy cannot keep.
@@ -45,7 +47,7 @@ class PolicyModel:
     def to(self, dtype: torch.dtype) -> PolicyModel:
         return self if dtype == self.dtype else PolicyModel(self.plain.to(dtype))
 
-    @cached_property
+    @property
     def like(self) -> str:
         """The built-in model that shows the same faults: by its states, its window, its positions."""
         if self.shape.stateful:
@@ -53,6 +55,10 @@ class PolicyModel:
         if self.windows != [None]:
             return "window"
         return "llama" if self.shape.limit is None else "gpt"
+
+    @property
+    def mixed(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return len(self.windows) > 1
 
     @cached_property
     def windows(self) -> list[int | None]:
@@ -91,9 +97,9 @@ class PolicyModel:
     @property
     def _limit(self) -> int | None:
         """Rows of a table of learned positions; None where positions are no table."""
-        from .traits import learned_positions
+        from .traits import positions_table
 
-        return learned_positions(self.plain)
+        return positions_table(self.plain)
 
     def forward(self, tokens: Tensor, cache: Concat) -> Tensor:
         """Logits `[rows, n, vocab]` of tokens `[rows, n]`, which the policy has admitted."""
@@ -109,12 +115,13 @@ class PolicyModel:
         masks = {window: _mask(cache, window, count, self.dtype) for window in self.windows}
         token = _masks.set(masks)
         try:
-            with model.running(), _seam(model):
+            with model.running(), _Seam(model):
                 output = model(tokens, **given)
         finally:
             _masks.reset(token)
         for place, layer, kind, index in _states(given[model.cache_word]):
-            cache.remember(place, getattr(layer, kind)[index].clone())
+            if (state := getattr(layer, kind)[index]) is not None:  # a convolution has no recurrent one
+                cache.remember(place, state.clone())
         cache.advance(count)
         return output.logits[..., : self.shape.vocab_size]
 
@@ -136,7 +143,8 @@ class PolicyModel:
 
 
 def _store(cache: Concat, index: int, keys: Tensor, values: Tensor, *more: Any, **named: Any) -> tuple[Tensor, Tensor]:
-    return cache.store(index, keys, values)
+    with as_written():
+        return cache.store(index, keys, values)
 
 
 def _filled(layer: Any) -> bool:
@@ -160,7 +168,7 @@ _masks: ContextVar[dict[int | None, Tensor | None]] = ContextVar("kvconform mask
 def _mask(cache: Concat, window: int | None, count: int, dtype: torch.dtype) -> Tensor | None:
     """What the policy says is seen, as numbers that are added to scores; None: everything."""
     whole = cache.shape
-    cache.shape = replace(whole, window=window)
+    cache.shape = whole if window else replace(whole, window=None)  # a window is what the policy makes of it
     try:
         seen = cache.visible(count)
     finally:
@@ -188,7 +196,7 @@ AttentionInterface.register(SEAM, _attention)
 AttentionMaskInterface.register(SEAM, _no_mask)
 
 
-class _seam:
+class _Seam:
     """While it is entered, the model's attention goes through the policy."""
 
     def __init__(self, model: Model) -> None:

