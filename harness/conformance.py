@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from .clause import Clause, matches
+from .diagnosis.diagnose import Diagnoser
 from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Doubt, Profile, doubt_about, judge_clauses
@@ -92,10 +93,12 @@ def conform(
     began: Callable[[str], None] | None = None,
     guarding: Guarding | None = None,
     doubts: dict[str, Doubt] | None = None,
+    diagnosed: bool = True,
 ) -> Iterator[Case]:
     """Ask every clause in every precision; one that the implementation cannot even be put in is errored throughout.
 
     With `doubts` what all clauses rest on is asked first even where it is not among them, once for each precision.
+    Findings are named unless `diagnosed` says that nobody reads them.
     """
     for name in precisions(resolved, dtypes):
 
@@ -114,7 +117,8 @@ def conform(
         try:
             if doubts is not None and name not in doubts:
                 doubts[name] = doubt_about(asked, target, profile, clauses)
-            yield from judge_clauses(clauses, asked, target, profile, told, (doubts or {}).get(name))
+            cases = judge_clauses(clauses, asked, target, profile, told, (doubts or {}).get(name))
+            yield from map(Diagnoser(resolved, asked).case, cases) if diagnosed else cases
         finally:
             asked.guard.close()
 

@@ -3,18 +3,38 @@ catch them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .implementation import Implementation
 from .oracle import Reference
+from .program import Program
 
 
 class Kind(StrEnum):
     CORRECT = "correct"
     CONTROL = "control"
     FAULT = "fault"
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form that a fault can take: another offset, another layer, or another way to make the same mistake.
+
+    `diagnosis` says what is wrong, the parameter included; `parameter` is its value where there is one.
+    """
+
+    fault: str
+    diagnosis: str
+    inject: Callable[[Implementation], Implementation]
+    parameter: str = ""
+    scenario: str = "decode"
+    clause: str = ""
+
+
+def no_forms(target: Implementation, program: Program) -> Iterable[Form]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -44,6 +64,13 @@ class Fault:
     scenario: str = "decode"
     models: tuple[str, ...] = ()
     """Built-in models that have a use for it."""
+    others: Callable[[Implementation, Program], Iterable[Form]] = no_forms
+    """Further forms that it can take in a target, with the values that a program's figures suggest."""
+
+    def forms(self, target: Implementation, program: Program) -> Iterable[Form]:
+        """The fault as it stands in the catalogue, then its other forms."""
+        yield Form(self.name, self.diagnosis, self.inject, scenario=self.scenario, clause=self.clause)
+        yield from self.others(target, program)
 
     @property
     def clause_family(self) -> str:

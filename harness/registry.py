@@ -11,10 +11,13 @@ if TYPE_CHECKING:
 
     from .clause import Clause
     from .fault import Fault
+    from .implementation import Implementation
+    from .oracle import Reference
     from .target import Resolved, Scheme, Target
 
-CLAUSES, SCHEMES, FAULTS = "kvconform.clauses", "kvconform.schemes", "kvconform.faults"
-"""Entry point groups: sequences of `Clause`, `Scheme`s by name, and functions that give `Fault`s by name."""
+CLAUSES, SCHEMES, FAULTS, CARRIERS = "kvconform.clauses", "kvconform.schemes", "kvconform.faults", "kvconform.carriers"
+"""Entry point groups: sequences of `Clause`, `Scheme`s by name, functions that give `Fault`s by name, and functions that
+give, for a `Reference`, a correct implementation on its weights that faults can be injected into, or None."""
 
 
 FOUNDATION = {
@@ -61,3 +64,11 @@ def faults() -> dict[str, Fault]:
     for give in _loaded(FAULTS).values():
         found |= cast("Callable[[], dict[str, Fault]]", give)()
     return found
+
+
+def carrier(reference: Reference | None) -> Implementation | None:
+    """A correct implementation on a reference's weights that faults can be injected into, where there is one."""
+    if reference is None:
+        return None
+    found = (cast("Callable[[Reference], Implementation | None]", give)(reference) for give in _loaded(CARRIERS).values())
+    return next((one for one in found if one is not None), None)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from shlex import quote
 
+from .diagnosis.diagnosis import Diagnosis
 from .trial import Trial, Verdict
 
 
@@ -37,7 +38,7 @@ class Finding:
     tolerance: str
     curve: tuple[tuple[int, float], ...]
     occurrences: int
-    diagnosis: str = ""
+    diagnosis: Diagnosis | None = None
     landmarks: tuple[int, ...] = ()
     """Lengths at which the implementation says that its behaviour changes."""
     given: str | None = None

@@ -99,9 +99,9 @@ def judged_by(resolved: Resolved, given: Given) -> Resolved:
     implementation = resolved.implementation
     sane(implementation)
     if given is not None:
-        name, reference = _given(given, implementation)
+        name, reference, carrier = _given(given, implementation)
         text = given if isinstance(given, str) else ""
-        resolved = replace(resolved, reference=reference, judged_by=name, given=text)
+        resolved = replace(resolved, reference=reference, judged_by=name, given=text, carrier=carrier)
     if resolved.reference is None:
         if "full" not in implementation.capabilities and implementation.max_append == 1:
             raise KvconformError(
@@ -119,18 +119,18 @@ def judged_by(resolved: Resolved, given: Given) -> Resolved:
 
 def _given(
     given: Reference | Implementation | Callable[[Tensor], Tensor] | str, judged: Implementation
-) -> tuple[str, Reference]:
-    """A name for what the user gives, and the reference that it is."""
+) -> tuple[str, Reference, Implementation | None]:
+    """A name for what the user gives, the reference that it is, and what faults on its weights can be simulated with."""
     if isinstance(given, str):
         other = registry.resolve(given)
-        return given, other.reference or Own(other.implementation)
+        return given, other.reference or Own(other.implementation), other.carrier
     if isinstance(given, Implementation):
-        return name_of(given), Own(given)
+        return name_of(given), Own(given), None
     if isinstance(getattr(given, "logits", None), Callable):
-        return getattr(given, "name", "") or type(given).__name__, cast("Reference", given)
+        return getattr(given, "name", "") or type(given).__name__, cast("Reference", given), None
     if isinstance(given, Callable):
         found = Fixed(given, judged.vocab_size)
-        return found.name, found
+        return found.name, found, None
     raise KvconformError(
         f"{type(given).__name__} is no reference: give a target, an implementation, a function of tokens that gives logits, "
         "or an object with name, vocab_size, logits(tokens) and to(dtype)"

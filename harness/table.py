@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from .clause import Clause
+from .diagnosis.diagnose import Diagnoser
 from .fault import Fault, Kind
 from .judging import Profile, judge_clause
+from .match import logits_match
 from .noise import ratio_match
-from .program import Row
+from .program import Program, Row
 from .results import Case
 from .runner import Divergence, Step, execute
 from .scenario import GENERATED, Scenario, free_reference, free_run, scenario
@@ -86,7 +88,13 @@ def danger(verdict: Verdict, divergence: Divergence | None, changed: int | None,
 
 
 def table_row(
-    target: str, fault: Fault, subject: Subject, sample: Sample, clauses: Sequence[Clause], profile: Profile
+    target: str,
+    fault: Fault,
+    subject: Subject,
+    sample: Sample,
+    clauses: Sequence[Clause],
+    profile: Profile,
+    diagnoser: Diagnoser,
 ) -> tuple[TableRow, list[Case]]:
     """The row of one implementation, with the cases by which its verdict was reached."""
     chosen = scenario(fault.scenario, sample, subject.scope)
@@ -101,7 +109,6 @@ def table_row(
     first_changed = next((index for index, (got, wanted) in enumerate(pairs) if got != wanted), None)
     changed = None if written is None else _changed(written, reference_text)
     error = trial.detail if trial.divergence in (Divergence.RAISED, Divergence.ACCEPTED) else ""
-    shapes = read_broadcast(error)
     figures = [(step.first + at, gap) for step in watched for at, gap in enumerate(_gaps(step))]
     prompt = len(sample.prompt) if chosen.name != "limit" else (subject.scope.max_length or 0) - 1
     ended = trial.divergence is not None and trial.divergence is not Divergence.LOGITS
@@ -123,7 +130,7 @@ def table_row(
         text=sample.decode(written or ()),
         reference_text=sample.decode(reference_text),
         error=error,
-        diagnosis=str(shapes) if shapes else "—",
+        diagnosis=_diagnosis(trial, caught, diagnoser),
         danger=danger(verdict, trial.divergence, changed, first_changed),
         clause=caught.clause if caught else "",
         override=fault.override,
@@ -131,6 +138,19 @@ def table_row(
         ended_in=("prefill" if (trial.token or 0) < prompt else "incremental") if ended else "",
     )
     return row, cases
+
+
+def _diagnosis(trial: Trial, caught: Case | None, diagnoser: Diagnoser) -> str:
+    """What the row's bug is called: by the scenario up to where it first shows, else by what a clause found."""
+    if trial.verdict is Verdict.FAILED and trial.step is not None and trial.divergence is not None:
+        start = Program(trial.program.ops[: trial.step + 1])
+        asked = next(clause for clause in diagnoser.clauses if clause.check is logits_match)
+        told = diagnoser.program(asked, start, trial.divergence, trial.step)
+    else:
+        told = diagnoser.finding(caught.findings[0]).diagnosis if caught and caught.findings else None
+    shapes = read_broadcast(trial.detail)
+    name = (told.sentence or str(told)) if told else ""
+    return "; ".join(filter(None, (name, str(shapes or "")))) or "—"
 
 
 def _worst(gaps: Iterable[float]) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from . import registry
+from .diagnosis.diagnose import Diagnoser
 from .errors import KvconformError, TargetError
 from .judging import Profile
 from .oracle import Oracle
@@ -18,7 +19,7 @@ from .results import Case
 from .run import Run, header
 from .sources import reference_of
 from .table import TableRow, table_row
-from .target import Listed
+from .target import Listed, Resolved
 from .trial import Subject
 
 
@@ -36,6 +37,8 @@ def listed(patterns: Sequence[str]) -> list[Listed]:
 
 PROGRAMS = 3
 """A clause's own programs that a row's verdict rests on; `check` asks them all."""
+CONFIRMING = 3
+"""Programs by which a row's diagnosis is confirmed; `check` asks more."""
 PROCESSES = 2
 """Rows are made in so many processes."""
 
@@ -95,7 +98,20 @@ def _row_of(target: str, profile: Profile) -> Made:
     if model not in _oracles:
         _oracles[model] = Oracle(reference_of(resolved), resolved.implementation.dtype)
     subject = Subject(resolved.implementation, _oracles[model])
-    return table_row(target, resolved.fault, subject, resolved.sample, registry.clauses(), profile)
+    diagnoser = Diagnoser(resolved, _widest(resolved, model), asked=CONFIRMING)
+    return table_row(target, resolved.fault, subject, resolved.sample, registry.clauses(), profile, diagnoser)
+
+
+def _widest(resolved: Resolved, model: str) -> Subject:
+    """The implementation in float64 where it can be, in which one bug is not taken for another."""
+    import torch
+
+    if "to" not in resolved.implementation.capabilities:
+        return Subject(resolved.implementation, _oracles[model])
+    wide = f"{model} in float64"
+    if wide not in _oracles:
+        _oracles[wide] = Oracle(reference_of(resolved), torch.float64)
+    return Subject(resolved.implementation.to(torch.float64), _oracles[wide])
 
 
 def problem(row: TableRow) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..harness.implementation import Implementation
 from ..reference.gpt import GPTConfig
 from ..reference.hybrid import HybridConfig
-from ..reference.shipped import reference
+from ..reference.shipped import PlainReference, reference
 from .models import ByPolicy, CachedGPT, CachedHybrid, CachedLlama, CachedModel, NoisyLlama
 from .policy import Concat
 
@@ -23,6 +23,11 @@ OPERATIONS = frozenset({"full", "fork", "crop", "reset", "reset_rows", "select",
 def model(name: str) -> CachedModel:
     """A cached model by the name of its reference."""
     plain = reference("llama" if name == "noisy" else name)
+    return cached(name, plain)
+
+
+def cached(name: str, plain: PlainReference) -> CachedModel:
+    """A cached model over the weights of a plain reference."""
     if isinstance(plain.config, GPTConfig):
         return CachedGPT(name, plain.parameters, plain.config)
     if isinstance(plain.config, HybridConfig):

@@ -12,6 +12,7 @@ from ..harness.target import Listed, Resolved, Sample, Scheme, Target, closest
 
 if TYPE_CHECKING:
     from ..harness.fault import Fault
+    from ..harness.implementation import Implementation
 
 MODELS = ("gpt", "llama", "window", "hybrid", "noisy")
 
@@ -43,12 +44,22 @@ def resolve(target: Target) -> Resolved:
     if not slash or way not in ways:
         raise closest(way, ways, f"way to keep the cache of builtin:{name}/… called")
     try:
-        implementation = ways[way].inject(BuiltIn(model(name), Concat))
+        right = BuiltIn(model(name), Concat)
+        implementation = ways[way].inject(right)
     except Unsupported as reason:
         raise UnsupportedTarget(f"{str(target)!r} is not there: {reason}") from None
     plain: Reference = reference("llama" if name == "noisy" else name)
     spoil = ways[way].spoil
-    return Resolved(implementation, spoil(plain) if spoil else plain, name, ways[way], sample())
+    return Resolved(implementation, spoil(plain) if spoil else plain, name, ways[way], sample(), carrier=right)
+
+
+def carrier(reference: Reference) -> Implementation | None:
+    """A correct cache over the weights of a reference of this package."""
+    from ..reference.shipped import PlainReference
+    from .builtin import BuiltIn, cached
+    from .policy import Concat
+
+    return BuiltIn(cached(reference.name, reference), Concat) if isinstance(reference, PlainReference) else None
 
 
 def listing() -> Iterable[Listed]:

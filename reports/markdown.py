@@ -65,7 +65,7 @@ def _causes(causes: Sequence[Sequence[Finding]]) -> str:
             cell(", ".join(dict.fromkeys(finding.dtype for finding in alike))),
             figure(alike[0].difference) if alike[0].divergence == "logits" else cell(alike[0].divergence),
             figure(alike[0].allowed),
-            cell(alike[0].diagnosis or alike[0].detail),
+            cell(str(alike[0].diagnosis or alike[0].detail)),
         )
         for number, alike in enumerate(causes[:MOST_LINES], 1)
     ]
@@ -86,7 +86,13 @@ def _sweep(run: Run) -> tuple[list[str], list[str]]:
     found = matrix(run)
     legend = f"{LEGEND}, in the order: {code(', '.join(found.families))}"
     causes = [
-        (number, cell(group.title), cell(group.common), len(group.cells), cell(group.finding.diagnosis or group.finding.detail))
+        (
+            number,
+            cell(group.title),
+            cell(group.common),
+            len(group.cells),
+            cell(str(group.finding.diagnosis or group.finding.detail)),
+        )
         for number, group in enumerate(run.groups[:MOST_LINES], 1)
     ]
     table = tabulate(causes, ("", "cause", "in common", "cells", "what"), tablefmt="github", disable_numparse=True)
@@ -132,7 +138,7 @@ def _detail(number: int, alike: Sequence[Finding], sentences: Mapping[str, str])
     lines = [
         f"Promised: {sentences.get(finding.clause) or code(finding.clause)}",
         f"What happened: {code(finding.detail)} at op {finding.step}, token {finding.token}",
-        f"Diagnosis: {code(finding.diagnosis)}" if finding.diagnosis else "",
+        f"Diagnosis: {code(str(finding.diagnosis))}" if finding.diagnosis else "",
         f"Breaks too: {code(', '.join(also))}" if also else "",
         f"Reproduce with:\n\n{fenced(finding.reproduce, 4000)}",
     ]

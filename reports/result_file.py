@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO
 
+from ..harness.diagnosis.diagnosis import Confidence, Diagnosis
 from ..harness.errors import ResultError
 from ..harness.fault import Kind
 from ..harness.grouping import Group
@@ -136,8 +137,16 @@ def read_finding(record: dict[str, Any]) -> Finding:
     known = {field.name for field in fields(Finding)}
     curve = tuple((int(token), float(gap)) for token, gap in record.pop("curve"))
     landmarks = tuple(map(int, record.pop("landmarks", ())))
+    told = record.pop("diagnosis")
     return Finding(
         **{name: _figure(value) if name in FIGURES else value for name, value in record.items() if name in known},
         curve=curve,
         landmarks=landmarks,
+        diagnosis=None if told is None else _diagnosis(told),
     )
+
+
+def _diagnosis(record: dict[str, Any]) -> Diagnosis:
+    confidence, margin = Confidence(record.pop("confidence")), _figure(record.pop("margin"))
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    return Diagnosis(confidence, margin=margin, **plain)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..harness.coverage import summary
+from ..harness.diagnosis.diagnosis import Diagnosis
 from ..harness.registry import FOUNDATION
 from ..harness.results import Case, Finding
 from ..harness.run import Run
@@ -74,11 +75,23 @@ def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str
     if finding.known:
         lines.append(f"  known:     {finding.known}")
     if finding.diagnosis:
-        lines.append(f"  diagnosis: {finding.diagnosis}")
+        lines += diagnosis_lines(finding.diagnosis)
     if also:
         lines.append(f"  breaks too: {', '.join(also)}")
     lines += ["  Reproduce with:", f"    {finding.reproduce}"]
     return "\n".join(visible(line, longest=LONGEST_LINE) for line in lines)
+
+
+def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
+    """Which bug it is, what that rests on, and what to look at next."""
+    lines = [f"  diagnosis: {diagnosis}"]
+    if diagnosis.candidates:
+        lines.append(f"  or:        {'; '.join(diagnosis.candidates)}")
+    if diagnosis.basis:
+        lines.append(f"  because:   {diagnosis.basis}")
+    if diagnosis.next_check:
+        lines.append(f"  check:     {diagnosis.next_check}")
+    return lines
 
 
 def last_line(run: Run) -> str:

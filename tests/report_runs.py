@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kvconform.harness.diagnosis.diagnosis import Confidence, Diagnosis
 from kvconform.harness.fault import Kind
 from kvconform.harness.mutation import Mutant, Outcome
 from kvconform.harness.results import Case, Finding
@@ -12,6 +13,12 @@ from kvconform.harness.table import Danger, TableRow
 from kvconform.harness.trial import Verdict
 
 HOSTILE = "<script>alert(1)</script>\"' onclick=x\n\t\x1b[31m\x00\u202eevil\u2066 שלום &amp; {{ 7 * 7 }} --></style>\ud800"
+
+
+def told(text: str) -> Diagnosis:
+    """A diagnosis that says this text wherever it can."""
+    return Diagnosis(Confidence.CERTAIN, text, text, text, text, None, (text,), (text,), (text,), text)
+
 
 FINDING = Finding(
     id="ef75664a44",
@@ -31,7 +38,7 @@ FINDING = Finding(
     tolerance="absolute 0.0001",
     curve=((0, 0.0), (1, 1.617)),
     occurrences=16,
-    diagnosis="positions restart at 0 on every call",
+    diagnosis=Diagnosis(Confidence.CERTAIN, "pos_zero", "positions restart at 0 on every call", basis="its logits match"),
 )
 FAILED = Case(FINDING.target, FINDING.clause, "float32", Verdict.FAILED, FINDING.detail, 18, 18, findings=(FINDING,))
 PASSED = Case("builtin:gpt/concat", "decode.incremental", "float32", Verdict.PASSED, "", 18, 18, 300, 0, 1.2e-6, 1e-4)
@@ -100,9 +107,10 @@ def hostile() -> Run:
     finding = replace(
         FINDING,
         **dict.fromkeys(
-            ("target", "clause", "dtype", "divergence", "op", "program", "found_in", "detail", "tolerance", "diagnosis", "id"),
+            ("target", "clause", "dtype", "divergence", "op", "program", "found_in", "detail", "tolerance", "id"),
             HOSTILE,
         ),  # pyright: ignore[reportArgumentType]
+        diagnosis=told(HOSTILE),
     )
     failed = Case(HOSTILE, HOSTILE, HOSTILE, Verdict.FAILED, HOSTILE, findings=(finding,))
     texts = ("target", "sentence", "text", "reference_text", "error", "diagnosis", "clause", "override")

@@ -171,7 +171,7 @@ def test_a_finding_says_what_was_promised_what_happened_and_how_to_see_it_again(
 
 
 def test_a_finding_without_figures() -> None:
-    bare = replace(FINDING, curve=(), allowed=None, floor=None, detail="", divergence="raised", tolerance="", diagnosis="")
+    bare = replace(FINDING, curve=(), allowed=None, floor=None, detail="", divergence="raised", tolerance="", diagnosis=None)
     text = " ".join(Page(render_html(run(replace(FAILED, findings=(bare,))))).text.split())
     assert "size" not in text
     assert "there is no curve" in text

@@ -77,7 +77,7 @@ def test_a_case_is_a_test_of_its_target(verdict: Verdict, tag: str | None) -> No
 
 def test_a_failure_says_what_happened_and_how_to_see_it_again() -> None:
     (failure,) = read(run(FAILED)).iter("failure")
-    for part in (FINDING.detail, FINDING.program, FINDING.diagnosis, FINDING.reproduce):
+    for part in (FINDING.detail, FINDING.program, str(FINDING.diagnosis), FINDING.reproduce):
         assert part in str(failure.text)
 
 

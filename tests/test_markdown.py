@@ -17,7 +17,7 @@ from kvconform.reports.markdown import LARGEST, render_markdown
 from kvconform.reports.table import FAILURE_COLUMNS
 from kvconform.reports.text import cell, code, fenced, visible
 from markdown_it import MarkdownIt
-from report_runs import FAILED, FINDING, PASSED, ROW, RUNS, many_findings, run
+from report_runs import FAILED, FINDING, PASSED, ROW, RUNS, many_findings, run, told
 
 SENTENCES = {"decode.incremental": "Every step gives the right logits."}
 OURS = {"h1", "h2", "p", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "pre", "details", "summary"}
@@ -55,7 +55,7 @@ class Rendered(HTMLParser):
 
 def hostile(text: str) -> dict[str, str]:
     """The markdown report of a check, a table and a mutation check, and a comparison, with this text all over them."""
-    finding = replace(FINDING, target=text, clause=text, dtype=text, detail=text, diagnosis=text, program=text)
+    finding = replace(FINDING, target=text, clause=text, dtype=text, detail=text, diagnosis=told(text), program=text)
     failed = replace(FAILED, target=text, clause=text, dtype=text, reason=text, findings=(finding,))
     unclear = replace(failed, verdict=Verdict.ERRORED, findings=())
     row = replace(ROW, target=text, diagnosis=text, clause=text, verdict=Verdict.PASSED)
@@ -96,7 +96,7 @@ def test_a_code_span_shows_the_whole_text(text: str) -> None:
 @given(TEXT)
 @settings(max_examples=60, deadline=None)
 def test_nothing_from_a_target_steers_the_terminal(text: str) -> None:
-    finding = replace(FINDING, target=text, clause=text, dtype=text, detail=text, diagnosis=text, program=text, op=text)
+    finding = replace(FINDING, target=text, clause=text, dtype=text, detail=text, diagnosis=told(text), program=text, op=text)
     failed = replace(
         FAILED, target=text, clause=text, dtype=text, reason=text, findings=(finding,), replayed=((text, "FIXED"),)
     )
@@ -120,7 +120,12 @@ def test_the_verdict_comes_first_then_what_failed_then_details_folded_away() -> 
     assert "`decode.incremental`" in lines[6]
     assert "branch.crop" not in page  # what passed, or was not asked, is only counted
     folded = page[page.index("<details>") :]
-    for part in ("Every step gives the right logits.", FINDING.detail, FINDING.diagnosis, f"```\n{FINDING.reproduce}\n```"):
+    for part in (
+        "Every step gives the right logits.",
+        FINDING.detail,
+        str(FINDING.diagnosis),
+        f"```\n{FINDING.reproduce}\n```",
+    ):
         assert part in folded
     assert page.endswith("Seed 7, profile `quick`, 1.2 s; `kvconform 0.1.0, torch 2.15.0`\n")
 
@@ -155,7 +160,7 @@ def test_a_comment_on_github_can_hold_it() -> None:
     assert "further parts had no room here; the result file has everything." in page
     assert "The first 40 of 960." in page
     assert page.count("<details>") == page.count("</details>")
-    longest = replace(FINDING, **dict.fromkeys(("target", "detail", "program", "diagnosis"), "x" * 100_000))  # pyright: ignore
+    longest = replace(FINDING, **dict.fromkeys(("target", "detail", "program"), "x" * 100_000), diagnosis=told("x" * 100_000))
     assert len(render_markdown(run(replace(FAILED, findings=(longest,) * 3)), SENTENCES)) < LARGEST
 
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from kvconform.harness.diagnosis.diagnosis import Confidence, Diagnosis
 from kvconform.harness.errors import ResultError
 from kvconform.harness.fault import Kind
 from kvconform.harness.grouping import Group
@@ -96,6 +97,13 @@ def some(what: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[Any, ...]]:
 def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
     """Runs of any content: text that breaks lines and formats, numbers at the edges."""
     maybe = {"allowed": st.none() | figure, "floor": st.none() | figure}
+    diagnosis = st.builds(
+        Diagnosis,
+        confidence=st.sampled_from(Confidence),
+        **dict.fromkeys(("name", "sentence", "parameter", "basis", "next_check"), TEXT),
+        **dict.fromkeys(("candidates", "symptoms", "suspects"), some(TEXT)),
+        margin=st.none() | figure,
+    )
     finding = st.builds(
         Finding,
         **dict.fromkeys(("id", "target", "clause", "dtype", "divergence", "op", "program", "found_in", "detail"), TEXT),
@@ -104,8 +112,8 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         difference=figure,
         tolerance=TEXT,
         landmarks=some(COUNT),
-        diagnosis=TEXT,
         known=TEXT,
+        diagnosis=st.none() | diagnosis,
         curve=some(st.tuples(COUNT, figure)),
     )
     case = st.builds(

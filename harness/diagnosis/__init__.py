@@ -1,0 +1,1 @@
+"""From "the logits differ" to "which bug it is": simulation first, symptoms for the rest."""
