@@ -156,6 +156,8 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     # its model splits the rotated part by sections that its configuration lacks
     "ernie4_5_vl_moe_text": {"rope_parameters": {"rope_type": "default", "rope_theta": 3700.0, "mrope_section": [3, 3, 2]}},
+    # multipliers for a wide model: here the embedding would drown the layers
+    "granite_docling_text": {"embedding_multiplier": 2.0, "residual_multiplier": 1.0, "attention_multiplier": 0.25},
     # no defaults
     "granite4_vision": {"downsample_rate": "1/2", "deepstack_layer_map": [[-1, 1]], "spatial_target_layers": [2]},
     # half of a head is rotated

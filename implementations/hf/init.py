@@ -28,6 +28,7 @@ ATTENTION = 2.0
 
 QUERY = re.compile(
     r"(^|\.)(q|q_proj|q_b_proj|q_lin|q_attn|wq|to_q|query|query_proj|q_norm|q_layernorm|query_layernorm)\.weight$"
+    r"|q_proj\.norm\.scale$|qk_norm\.temp$"
 )
 """Weights that scale queries alone."""
 
@@ -80,11 +81,13 @@ def _queries(model: PreTrainedModel) -> list[tuple[Tensor, float]]:
 
     With the 1 of norms that multiply by 1 + weight.
     """
-    found: dict[str, list[tuple[Tensor, float]]] = defaultdict(list)
+    found: dict[str, dict[bool, tuple[Tensor, float]]] = defaultdict(dict)
     for name, parameter in model.named_parameters():
         if QUERY.search(name):
-            found[name.rsplit(".", 2)[0]].append((parameter, 1.0 if _plus_one(parameter) else 0.0))
-    return [min(group, key=lambda pair: pair[0].dim()) for group in found.values()]
+            owner, module, _ = name.rsplit(".", 2)
+            norm = "norm" in module
+            found[owner][norm] = parameter, 1.0 if norm and bool(parameter.mean().abs() < 0.5) else 0.0
+    return [group[max(group)] for group in found.values()]
 
 
 def _heads(model: PreTrainedModel) -> list[Tensor]:
@@ -97,10 +100,6 @@ def _heads(model: PreTrainedModel) -> list[Tensor]:
     return [weight for each in heads if isinstance(weight := each.weight, Tensor)]
 
 
-def _plus_one(parameter: Tensor) -> bool:
-    return parameter.dim() == 1 and bool(parameter.mean().abs() < 0.5)
-
-
 def _value(config: Any, module: nn.Module, full: str, parameter: Tensor, generator: Generator) -> Tensor:
     name = full.rsplit(".", 1)[-1]
     normal = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
@@ -108,7 +107,7 @@ def _value(config: Any, module: nn.Module, full: str, parameter: Tensor, generat
         return torch.rand(parameter.shape, generator=generator) * 2.0 - 2.5  # decay rates between 0.08 and 0.6
     if name == "dt_bias" or full.endswith("dt_proj.bias"):
         return normal * 0.5  # steps near 0.7, so that a state neither stands still nor dies
-    if prod(parameter.shape) == max(parameter.shape, default=1):
+    if prod(parameter.shape) == max(parameter.shape, default=1) or "Norm" in type(module).__name__:
         return parameter + normal * (0.1 if "bias" in name else 0.2)  # near 1 or near 0, as the library has it
     if isinstance(module, nn.Embedding):
         return normal

@@ -57,6 +57,11 @@ SIZES: tuple[tuple[str, Any], ...] = (
     ("sliding_window|sliding_window_size|window_size|attention_window_size|swa_window_size|local_attention", 8),
     ("local_attention_window_len|keep_window_size", 8),
     ("attention_chunk_size|(mamba_)?chunk_size", 8),
+    ("swa_num_attention_heads", 4),
+    ("swa_num_key_value_heads", 2),
+    ("swa_head_dim", 24),
+    ("d_rel", 12),
+    ("rel_extent", 16),
     ("q_lora_rank", 40),
     ("kv_lora_rank", 24),
     ("o_lora_rank", 20),
@@ -93,7 +98,7 @@ CAPS: tuple[tuple[str, int], ...] = (
 )
 """Upper bounds for counts that keep a smaller default."""
 
-LAYER_COUNTS = "num_hidden_layers|depth|n_layers?|num_layers|(en|de)coder_layers|num_(en|de)coder_layers|num_blocks"
+LAYER_COUNTS = "num_hidden_layers|depth|layers|n_layers?|num_layers|(en|de)coder_layers|num_(en|de)coder_layers|num_blocks"
 LAYERS = 4
 """Layers of a model whose layers are all alike: more than two, so that a slip of the layer index shows."""
 

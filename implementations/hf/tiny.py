@@ -85,7 +85,7 @@ def _part(config: PreTrainedConfig, model: type[PreTrainedModel]) -> PreTrainedC
 def _lacking(error: ImportError) -> str:
     """Which package is missing: the library's own messages fill a paragraph."""
     names = re.findall(r"pip install ([\w-]+)", str(error)) or [error.name or _one_line(error)]
-    return f"the package {' and '.join(dict.fromkeys(names))} is not installed, which one of its parts needs"
+    return f"not installed, and needed by one of its parts: {', '.join(dict.fromkeys(names))}"
 
 
 def _one_line(error: Exception) -> str:
