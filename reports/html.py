@@ -12,16 +12,18 @@ from ..harness.run import Run
 from ..harness.trial import Verdict
 from .causes import by_cause
 from .headline import headline
+from .matrix import matrix as sweep_matrix
 from .plot import plot
-from .sweep_html import sweep_page
 from .table import ORDER, size
 from .template import template, times
 from .text import LONGEST
 from .timeline import timeline
 from .verdicts import SIGNS, WORST_FIRST, worst
 
-MOST = (200, 100, 50, 20)
-"""Distinct findings, and reasons, that are shown: the first of these numbers with which the page is not too large."""
+MOST = 200
+"""Distinct findings, and reasons, that are shown."""
+LEVELS = ((MOST, True), (100, True), (100, False), (50, False), (20, False), (5, False))
+"""How much is shown, the first with which the page is not too large: findings, and whether a passed cell says its figures."""
 LARGEST = 1_500_000
 """Bytes of a page that still opens at once."""
 
@@ -47,17 +49,15 @@ class Cell:
 
 def render_html(run: Run, sentences: Mapping[str, str] | None = None) -> str:
     """The whole report. `sentences` are the clauses' by id."""
-    if run.cells:
-        return sweep_page(run, sentences or {})
     page = ""
-    for most in MOST:
-        page = _page(run, sentences or {}, most)
+    for most, told in LEVELS:
+        page = _page(run, sentences or {}, most, told)
         if len(page.encode()) <= LARGEST:
             break
     return page
 
 
-def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
+def _page(run: Run, sentences: Mapping[str, str], most: int, told: bool) -> str:
     causes = by_cause(finding for case in run.cases for finding in case.findings)
     clauses = _by_family(case.clause for case in run.cases)
     reasons = _reasons(run.cases)
@@ -76,6 +76,8 @@ def _page(run: Run, sentences: Mapping[str, str], most: int) -> str:
         clauses=clauses,
         families=[(name, len(list(members))) for name, members in groupby(clauses, key=_family)],
         matrix=matrix,
+        swept=sweep_matrix(run) if run.cells else None,
+        told=told,
         reasons=reasons,
         links=links,
         mutants=sorted(run.mutants, key=lambda mutant: ORDER.index(mutant.outcome)),

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from kvconform.harness.diagnosis.diagnosis import Confidence, Diagnosis
 from kvconform.harness.fault import Kind
+from kvconform.harness.grouping import grouped
 from kvconform.harness.mutation import Mutant, Outcome
-from kvconform.harness.results import Case, Finding
+from kvconform.harness.results import Case, Cell, Finding
 from kvconform.harness.run import Header, Run
 from kvconform.harness.table import Danger, TableRow
 from kvconform.harness.trial import Verdict
@@ -102,6 +103,12 @@ def many_findings(targets: int, clauses: int, each: int) -> Run:
     return run(*cases, command="sweep")
 
 
+def swept(of: Run) -> Run:
+    """The same as a sweep, with its matrix and its causes."""
+    cells = tuple(Cell(target, "float32") for target in dict.fromkeys(case.target for case in of.cases))
+    return replace(of, cells=cells, groups=tuple(grouped(cells, of.cases)))
+
+
 def hostile() -> Run:
     """Every text that can come from a target or a plugin, at its worst."""
     finding = replace(
@@ -127,6 +134,7 @@ RUNS = {
     "empty": run(),
     "check": run(FAILED, PASSED, replace(PASSED, verdict=Verdict.UNSUPPORTED, clause="branch.crop", reason="no crop")),
     "table": run(FAILED, command="table", rows=(ROW, replace(ROW, target="builtin:gpt/b"))),
+    "sweep": swept(many_findings(targets=3, clauses=6, each=1)),
     "mutate": run(command="mutate", mutants=(CAUGHT, replace(CAUGHT, outcome=Outcome.NOT_APPLICABLE))),
     "hostile": hostile(),
 }

@@ -14,6 +14,7 @@ from kvconform.harness.fault import Kind
 from kvconform.harness.mutation import Outcome
 from kvconform.harness.run import Run
 from kvconform.harness.trial import Verdict
+from kvconform.reports import html
 from kvconform.reports.html import LARGEST, MOST, render_html
 from kvconform.reports.plot import HEAD, MOST_POINTS, ZERO, plot
 from kvconform.reports.table import size
@@ -181,7 +182,7 @@ def test_a_finding_without_figures() -> None:
 
 def test_many_findings_are_cut_and_counted() -> None:
     page = Page(render_html(many_findings(targets=60, clauses=6, each=3)))
-    assert len(page.all("details", class_="finding")) == MOST[0] == 200
+    assert len(page.all("details", class_="finding")) == MOST == 200
     assert "The first 200 of 720 distinct findings" in page.text
 
 
@@ -210,6 +211,31 @@ def test_a_large_run_stays_small() -> None:
     source = render_html(many_findings(targets=150, clauses=40, each=2))
     assert len(source.encode()) < LARGEST
     assert "150 implementations, 40 clauses" in source
+
+
+def test_a_sweep_has_models_and_causes_beside_its_clauses() -> None:
+    page = Page(render_html(RUNS["sweep"]))
+    text = " ".join(page.text.split())
+    assert "3 of 3 cells failed, " in text
+    assert page.all("section", id="swept")
+    assert page.all("section", id="clauses")
+    assert page.all("details", id="cause-1")
+    links = [link["href"] for link in page.all("a")]
+    assert links.count("#cause-1") >= 4  # at the top, and in the cell of each model
+
+
+def test_a_page_that_grows_too_large_says_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First fewer findings, then no figures of what passed; what failed keeps them."""
+    large = many_findings(targets=40, clauses=12, each=1)
+    whole = Page(render_html(large))
+    assert len(whole.all("details", class_="finding")) == 160
+    assert all("title" in cell for cell in whole.all("td", class_="passed"))
+    monkeypatch.setattr(html, "LARGEST", 1)
+    least = Page(render_html(large))
+    assert len(least.all("details", class_="finding")) == html.LEVELS[-1][0]
+    assert "The first 5 of 160 distinct findings" in least.text
+    assert not any("title" in cell for cell in least.all("td", class_="passed"))
+    assert all("title" in cell for cell in least.all("td", class_="failed"))
 
 
 def test_long_texts_are_cut_and_say_so() -> None:
