@@ -243,14 +243,14 @@ def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile
 
 
 def _prepare(out: Path | None, target: str = "", junit: Path | None = None) -> None:
-    """Before work begins: folders for reports that can be written to, and one thread for the tiny built-in models,
+    """Before work begins: folders for reports that can be written to, and one thread for tiny models, built-in and drawn,
     whose threads would wait for each other longer than they compute."""
     for folder in (out, junit and junit.parent):
         if folder is not None:
             from ..reports.folder import writable
 
             writable(folder)
-    if target.startswith("builtin:") and "OMP_NUM_THREADS" not in os.environ:
+    if target.startswith(("builtin:", "arch:")) and "OMP_NUM_THREADS" not in os.environ:
         import torch
 
         torch.set_num_threads(1)

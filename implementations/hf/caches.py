@@ -25,6 +25,10 @@ FOR_OTHERS = {
 """Classes that no plain decoding step may use, and why."""
 
 
+FP8 = 6
+"""Bits of a uniform grid that is as coarse as four exponent and three mantissa bits are on bell-shaped values."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A way to come by a cache. `make` is None where the model makes it itself when it is first called."""
@@ -91,7 +95,7 @@ def _kind(name: str, classes: dict[str, type], options: Options) -> Kind:
     if name in backends():
         quantised: Any = classes["quantized"]
         bits = None if name == "fp8" else options.bits
-        return Kind(name, lambda config: quantised(name, config, nbits=bits), bits=bits or 8)
+        return Kind(name, lambda config: quantised(name, config, nbits=bits), bits=bits or FP8)
     return _built(name, classes[name], options)
 
 

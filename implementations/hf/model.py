@@ -104,7 +104,7 @@ class Model:
 
     def __call__(self, tokens: Tensor, **given: Any) -> Any:
         """The forward pass over tokens `[rows, n]`, for use inside `running`."""
-        return self.call(input_ids=tokens.to(self.device), return_dict=True, **given)
+        return self.call(input_ids=tokens.to(self.device), **given)
 
     def to(self, dtype: torch.dtype) -> Model:
         """The same model in another precision, kept for the next time."""

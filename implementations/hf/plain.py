@@ -9,9 +9,25 @@ from itertools import accumulate
 
 import torch
 from torch import Tensor
+from transformers import cache_utils
 
 from .model import Model
 from .ties import Selections, by_length, frequencies
+
+
+class RoundedLayer(cache_utils.DynamicLayer):
+    """Keys and values with a scale for each token and head, and so many bits."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.steps = 2 ** (bits - 1) - 1
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
+        return super().update(self._rounded(key_states), self._rounded(value_states))
+
+    def _rounded(self, x: Tensor) -> Tensor:
+        scale = x.abs().amax(dim=-1, keepdim=True).clamp(min=1e-30) / self.steps
+        return (x / scale).round() * scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +68,14 @@ class Plain:
             self.logits(tokens)
         reasons = (selections.tied.get(place, "") for place in range(length))
         return list(accumulate(reasons, lambda earlier, here: earlier or here))
+
+    def rounded(self, tokens: Tensor, bits: int) -> Tensor:
+        """The same with keys and values rounded to so many bits as they are stored: the noise of a lossy cache."""
+        cache = cache_utils.DynamicCache(config=self.model.config)
+        cache.layers = [RoundedLayer(bits) for _ in cache.layers]
+        with self.model.running():
+            output = self.model(tokens, use_cache=True, **{self.model.cache_word: cache})
+        return output.logits[..., : self.vocab_size]
 
     def to(self, dtype: torch.dtype) -> Plain:
         return self if dtype == self.model.dtype else Plain(self.model.to(dtype))
