@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 import torch
-
 from kvconform.harness import registry
 from kvconform.harness.conformance import conform
 from kvconform.harness.judging import PROFILES, Profile

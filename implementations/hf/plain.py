@@ -71,8 +71,8 @@ class Plain:
 
     def rounded(self, tokens: Tensor, bits: int) -> Tensor:
         """The same with keys and values rounded to so many bits as they are stored: the noise of a lossy cache."""
-        cache = cache_utils.DynamicCache(config=self.model.config)
-        cache.layers = [RoundedLayer(bits) for _ in cache.layers]
+        layers = cache_utils.DynamicCache(config=self.model.config).layers
+        cache = cache_utils.Cache(layers=[RoundedLayer(bits) for _ in layers])
         with self.model.running():
             output = self.model(tokens, use_cache=True, **{self.model.cache_word: cache})
         return output.logits[..., : self.vocab_size]
