@@ -44,7 +44,7 @@ def _shown(value: Any) -> Any:
     """Everything that the template prints passes here, before it is escaped: no text can bring more than its letters."""
     if value is None or isinstance(value, float):
         return figure(value)
-    return value if not isinstance(value, str) or isinstance(value, Markup) else visible(value)
+    return value if isinstance(value, int | Markup) else visible(str(value))
 
 
 def _block(text: str) -> Markup:
