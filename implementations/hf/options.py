@@ -1,4 +1,4 @@
-"""What stands behind the question mark of `hf:…` and `arch:…`."""
+"""What stands behind the question mark of `hf:…`, `arch:…` and `model:…`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SWITCHES = {"yes": True, "no": False}
 class Options:
     """How a model is loaded, and how its cache is kept.
 
-    Empty strings leave the choice to the library. `capacity` is the length of caches that have one, `bits` the precision
-    of quantised ones.
+    Empty strings leave the choice to the library. `fault` names a way of the catalogue by which the cache is kept instead.
+    `capacity` is the length of caches that have one, `bits` the precision of quantised ones.
     """
 
     cache: str = "default"
@@ -29,6 +29,7 @@ class Options:
     bits: int = 4
     seed: int = 0
     compile: bool = False
+    fault: str = ""
     gguf: str = ""
     trust_remote_code: bool = False
 
@@ -36,11 +37,12 @@ class Options:
 CHOICES: Mapping[str, tuple[str, ...]] = {"dtype": ("", *DTYPES), "positions": ("implicit", "explicit")}
 ONLY_FOLDERS = ("gguf", "trust_remote_code")
 ONLY_DRAWN = ("seed",)
+LACKING = {"hf": ONLY_DRAWN, "arch": ONLY_FOLDERS, "model": (*ONLY_DRAWN, *ONLY_FOLDERS)}
 
 
 def parsed(target: Target) -> Options:
     """The options of a target. Raises `TargetError` for a name or value that is none."""
-    lacking = ONLY_DRAWN if target.scheme == "hf" else ONLY_FOLDERS
+    lacking = LACKING[target.scheme]
     known = {field.name: field.default for field in fields(Options) if field.name not in lacking}
     given: dict[str, str | int | bool] = {}
     for name, text in target.options.items():

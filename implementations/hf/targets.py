@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...harness.errors import Unsupported, UnsupportedTarget
-from ...harness.target import Resolved, Scheme, Target
+from ...harness.target import Resolved, Scheme, Target, closest
 
 if TYPE_CHECKING:
     from .model import Model
@@ -32,7 +33,23 @@ def resolved(target: Target, options: Options, model: Model) -> Resolved:
         implementation = Transformers(model, kind, str(target), options.positions == "explicit")
     except Unsupported as reason:
         raise UnsupportedTarget(f"{str(target)!r} cannot be asked: {reason}") from reason
-    return Resolved(implementation, Plain(model), f"{target.scheme}:{target.address}", carrier=implementation)
+    right = Resolved(implementation, Plain(model), f"{target.scheme}:{target.address}", carrier=implementation)
+    return _with_fault(target, options.fault, right) if options.fault else right
+
+
+def _with_fault(target: Target, name: str, right: Resolved) -> Resolved:
+    """The same with its cache kept by a way of the catalogue. Raises `TargetError`."""
+    from ..targets import catalogue
+
+    ways = catalogue()
+    if name not in ways:
+        raise closest(name, ways, "fault")
+    try:
+        implementation = ways[name].inject(right.implementation)
+    except Unsupported as reason:
+        raise UnsupportedTarget(f"{str(target)!r} is not there: {reason}") from reason
+    implementation.name = str(target)
+    return replace(right, implementation=implementation, fault=ways[name])
 
 
 HF = Scheme(resolve)
