@@ -38,7 +38,7 @@ EARLIER = (
 )
 STEPS = 20
 """Teacher-forced steps behind the prompt, as published."""
-CACHES = ("dynamic", "static")
+CACHES = ("cache=dynamic", "cache=static&capacity=1100")
 SHOWN = (
     "pos_zero",
     "pos_per_call",
@@ -171,7 +171,8 @@ def listing() -> Iterable[Listed]:
 
     ways = catalogue()
     for name in CACHES:
-        yield Listed(f"model:smollm2?cache={name}", Kind.CORRECT, f"transformers' {name} cache", shown=False)
+        sentence = f"transformers' {name.partition('&')[0].partition('=')[2]} cache"
+        yield Listed(f"model:smollm2?{name}", Kind.CORRECT, sentence, shown=False)
     for name in SHOWN:
         yield Listed(f"model:smollm2?fault={name}", Kind.FAULT, ways[name].sentence, shown=False)
 
