@@ -13,6 +13,7 @@ import typer
 
 from ..harness.errors import KvconformError
 from . import options, report_commands
+from .explain import explain
 from .output import show
 from .sweep import sweep
 from .traces import compare, record
@@ -256,6 +257,7 @@ def _prepare(out: Path | None, target: str = "", junit: Path | None = None) -> N
         torch.set_num_threads(1)
 
 
+app.command()(explain)
 app.command()(report_commands.report)
 app.command()(report_commands.diff)
 app.command()(record)

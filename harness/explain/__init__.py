@@ -1,0 +1,1 @@
+"""What the error of an engine says about positions and cached tokens. Needs no torch."""
