@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from random import Random
@@ -43,6 +43,8 @@ class Profile:
     deadline: float | None = None
     fixed: int | None = None
     """At most so many of a clause's own programs; None: all."""
+    spread: bool = False
+    """Are those taken from all of them, evenly, rather than the first?"""
     saved: tuple[Saved, ...] = ()
     """Programs that failed before; they are run first."""
     known: tuple[Known, ...] = ()
@@ -272,7 +274,7 @@ def _trials(
     def last(trial: Trial) -> bool:
         return profile.stop_at_failure and trial.verdict is Verdict.FAILED and news(trial)
 
-    for program in (*again, *islice(clause.fixed(subject.scope), profile.fixed)):
+    for program in (*again, *_some(clause.fixed(subject.scope), profile)):
         trial = attempt(clause.check, program, subject, clause.judged)
         yield trial
         if profile.expired or patience.over or last(trial):
@@ -298,6 +300,15 @@ def _trials(
 
     draw_until(enough, clause, subject, profile)
     yield from ran
+
+
+def _some(own: Iterable[Program], profile: Profile) -> Iterable[Program]:
+    """As many of a clause's own programs as the profile wants."""
+    if not profile.spread or profile.fixed is None or profile.fixed < 2:
+        return islice(own, profile.fixed)
+    every = list(own)
+    last, steps = len(every) - 1, profile.fixed - 1
+    return [every[place] for place in dict.fromkeys(round(step * last / steps) for step in range(steps + 1))] if every else []
 
 
 def draw_until(enough: Callable[[Program], bool], clause: Clause, subject: Subject, profile: Profile) -> None:

@@ -27,7 +27,7 @@ from .worker import Worker
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
-SWEEP = Profile("sweep", examples=2, fixed=4, shrink=False)
+SWEEP = Profile("sweep", examples=2, fixed=4, spread=True, shrink=False)
 """What each clause is asked in a sweep: nothing is shrunk before failures are grouped."""
 
 DEATHS = 3

@@ -23,7 +23,7 @@ import pytest
 import torch
 from kvconform.harness import registry
 from kvconform.harness.conformance import Guarding, conform
-from kvconform.harness.errors import AdapterError, Died, KvconformError, TimeLimit, Unsupported
+from kvconform.harness.errors import AdapterError, Died, KvconformError, MemoryLimit, TimeLimit, Unsupported
 from kvconform.harness.implementation import Implementation
 from kvconform.harness.judging import PATIENCE, PROFILES, Profile
 from kvconform.harness.match import logits_match
@@ -719,3 +719,11 @@ def test_a_failure_that_is_lost_when_repeated_stays_a_failure(engines: ModuleTyp
     assert (case.verdict, case.programs) == (Verdict.FAILED, fixed)
     told = "(not shrunk, for when repeated: its process was killed by SIGKILL"
     assert all(told in finding.detail and finding.divergence == "logits" for finding in case.findings)
+
+
+def test_a_process_that_holds_too_much_is_ended() -> None:
+    worker = Worker(partial(bytearray, bytes(2**10)), 60.0, 2**30)
+    with pytest.raises(MemoryLimit, match=r"^its process held \d\.\d GiB, above the limit of 1 GiB"):
+        worker.ask("__mul__", 3 * 2**19)
+    assert worker.ask("__len__") == 2**10
+    worker.close()

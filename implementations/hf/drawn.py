@@ -9,10 +9,7 @@ from ...harness.errors import Unsupported
 from ...harness.fault import Kind
 from ...harness.target import Listed, Resolved, Scheme, Target, closest
 from .names import architectures
-from .targets import resolved
-
-LOADED = "transformers.models.llama.modeling_llama"
-"""Some model: what it imports, every model does."""
+from .targets import PRELOADED, SWEPT, resolved
 
 if TYPE_CHECKING:
     from .model import Model
@@ -59,7 +56,7 @@ ARCH = Scheme(
     resolve,
     listing,
     swept=("arch:*",),
-    options={"cache": ("dynamic", "static"), "attn": ("eager", "sdpa")},
+    options=SWEPT,
     shares=lambda target: target.address,
-    preload=(*(f"{__package__}.{name}" for name in ("load", "tiny", "adapter", "plain")), LOADED),
+    preload=PRELOADED,
 )

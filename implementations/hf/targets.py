@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from ...harness.errors import Unsupported, UnsupportedTarget
 from ...harness.target import Resolved, Scheme, Target, closest
 
 if TYPE_CHECKING:
+    from .caches import Kind
     from .model import Model
     from .options import Options
 
@@ -33,7 +35,8 @@ def resolved(target: Target, options: Options, model: Model) -> Resolved:
         implementation = Transformers(model, kind, str(target), options.positions == "explicit")
     except Unsupported as reason:
         raise UnsupportedTarget(f"{str(target)!r} cannot be asked: {reason}") from reason
-    right = Resolved(implementation, Plain(model), f"{target.scheme}:{target.address}", carrier=implementation)
+    name = f"{target.scheme}:{target.address}"
+    right = Resolved(implementation, Plain(model), name, carrier=implementation, tags=_tags(model, kind))
     return _with_fault(target, options.fault, right) if options.fault else right
 
 
@@ -52,4 +55,23 @@ def _with_fault(target: Target, name: str, right: Resolved) -> Resolved:
     return replace(right, implementation=implementation, fault=ways[name])
 
 
-HF = Scheme(resolve)
+def _tags(model: Model, kind: Kind) -> dict[str, str]:
+    """What several architectures may have in common: kinds of layer, in the cache and in the configuration."""
+    from .caches import layers_of
+
+    made = kind.make(model.config) if kind.make else None
+    types: list[str] = getattr(model.config, "layer_types", None) or []
+    found = {
+        "cache layers": sorted({type(layer).__name__ for layer in layers_of(made)}),
+        "layer types": sorted(set(types)),
+        "model class": [type(model.module).__name__],
+    }
+    return {name: ", ".join(values) for name, values in found.items() if values}
+
+
+LOADED = "transformers.models.llama.modeling_llama"
+"""Some model: what it imports, every model does."""
+SWEPT: Mapping[str, tuple[str, ...]] = {"cache": ("dynamic", "static"), "attn": ("eager", "sdpa")}
+PRELOADED = (*(f"{__package__}.{name}" for name in ("load", "tiny", "adapter", "plain")), LOADED)
+
+HF = Scheme(resolve, options=SWEPT, shares=lambda target: target.address, preload=PRELOADED)
