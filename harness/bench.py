@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from . import registry
 from .conformance import Guarding, subject
+from .diagnosis.diagnose import Diagnoser
 from .errors import KvconformError, Unsupported, UnsupportedTarget
 from .judging import Profile, judge_clause, smallest
 from .oracle import Oracle
@@ -65,15 +66,16 @@ class Bench:
         return judge_clause(found, self._loaded(asked)[1], asked.target, profile)
 
     def smaller(self, asked: Asked, finding: Finding, profile: Profile) -> Finding:
-        """A finding with the smallest program that still shows it."""
+        """A finding with the smallest program that still shows it, and the name of the bug where it is known."""
         clause = next(one for one in registry.clauses() if one.id == finding.clause)
-        judged = self._loaded(asked)[1]
+        resolved, judged = self._loaded(asked)
         whole = Program.parse(finding.found_in)
         trial = smallest(clause, judged, whole, profile)
         if trial.verdict is not Verdict.FAILED:
             return replace(finding, detail=f"{finding.detail} (it did not fail again when repeated: it is not deterministic)")
         first, marks = replace(trial, program=whole), judged.scope.landmarks
-        return finding_of(trial, asked.target, clause.id, asked.dtype, first, finding.occurrences, marks)
+        shrunk = finding_of(trial, asked.target, clause.id, asked.dtype, first, finding.occurrences, marks)
+        return Diagnoser(resolved, judged).finding(shrunk)
 
     def _loaded(self, asked: Asked) -> tuple[Resolved, Subject]:
         if self.held is None or self.held[0] != asked:
