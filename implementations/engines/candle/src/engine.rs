@@ -76,12 +76,15 @@ impl Engine {
     }
 
     fn hello(&self) -> Value {
-        let full = if self.model.has_full() { vec!["full"] } else { vec![] };
+        let mut capabilities = vec!["fork", "reset", "reset_rows"];
+        if self.model.has_full() {
+            capabilities.push("full");
+        }
         json!({
             "kvconform": 1,
             "name": self.model.name(),
             "vocab_size": self.model.vocab_size(),
-            "capabilities": [full, vec!["fork", "reset", "reset_rows"]].concat(),
+            "capabilities": capabilities,
             "logits": "last",
             "max_length": self.model.max_length(),
             "landmarks": self.model.landmarks(),
