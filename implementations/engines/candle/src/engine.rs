@@ -80,7 +80,7 @@ impl Engine {
         if self.model.has_full() {
             capabilities.push("full");
         }
-        json!({
+        let mut about = json!({
             "kvconform": 1,
             "name": self.model.name(),
             "vocab_size": self.model.vocab_size(),
@@ -91,7 +91,12 @@ impl Engine {
             "noisy": self.model.noisy(),
             "model": self.source,
             "version": concat!("kvconform-candle ", env!("CARGO_PKG_VERSION"), " on candle 0.11"),
-        })
+        });
+        // On quantised weights candle refuses several rows of several tokens: "input tensor is not contiguous".
+        if self.model.noisy() {
+            about["max_rows"] = 1.into();
+        }
+        about
     }
 
     fn held(&mut self, cache: u64) -> Result<&mut Conversation, Failure> {
