@@ -10,7 +10,10 @@ REAL := $(VENV)/.smollm2
 # Without bytecode every process would compile torch anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: table table-real smollm2 test docs gallery pictures lock clean
+# Engines are built outside the clone, so that a second clone takes seconds.
+CACHE := $(or $(KVCONFORM_CACHE),$(HOME)/.cache/kvconform)
+
+.PHONY: table table-real smollm2 test engines docs gallery pictures lock clean
 
 table: $(STAMP)
 	$(BIN)/kvconform table --out reports/latest
@@ -26,6 +29,13 @@ test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 	$(BIN)/python -m pytest -n 2
+
+engines:
+	@if command -v cc >/dev/null; then mkdir -p $(CACHE) && cc -O2 -o $(CACHE)/engine-c implementations/engines/c/engine.c -lm && \
+		echo "C: $(CACHE)/engine-c"; else echo "C: no cc here"; fi
+	@if command -v cargo >/dev/null; then cargo build --quiet --release --locked --target-dir $(CACHE)/candle \
+		--manifest-path implementations/engines/candle/Cargo.toml && echo "candle: $(CACHE)/candle/release/kvconform-candle"; \
+		else echo "candle: no cargo here"; fi
 
 $(STAMP): requirements.lock pyproject.toml
 	@command -v uv >/dev/null || test -x $(BIN)/uv || { $(PYTHON) -m venv $(VENV) && $(BIN)/python -m pip install --quiet uv; }

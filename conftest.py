@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections import Counter
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 # The tests' models are tiny: two threads that wait for each other are slower than one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("RAYON_NUM_THREADS", "1")
 
 pytest_plugins = ["pytester"]
 
@@ -21,13 +24,22 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "needs(tool, ...): programs, or python:modules, without which the test is deselected")
+    what = "programs, python:modules or engine:candle, without which the test is deselected"
+    config.addinivalue_line("markers", f"needs(tool, ...): {what}")
     config.stash[ABSENT] = {}
 
 
+def built(engine: str) -> Path:
+    """Where `make engines` puts an engine in Rust."""
+    cache = os.environ.get("KVCONFORM_CACHE") or Path.home() / ".cache" / "kvconform"
+    return Path(cache) / engine / "release" / f"kvconform-{engine}"
+
+
 def is_here(tool: str) -> bool:
-    """Is there a program of this name, or, behind `python:`, a module?"""
+    """Is there a program of this name, or, behind `python:`, a module, behind `engine:`, one that `make engines` built?"""
     kind, _, name = tool.rpartition(":")
+    if kind == "engine":
+        return built(name).is_file()
     if kind == "python":
         return find_spec(name) is not None
     return any(shutil.which(program) for program in (BROWSERS if name == "chromium" else (name,)))
@@ -64,3 +76,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def chromium() -> str:
     """The path of a browser; a test that asks for it is marked `needs("chromium")`."""
     return next(path for path in map(shutil.which, BROWSERS) if path)
+
+
+@pytest.fixture(scope="session")
+def candle() -> Path:
+    """candle's engine, as its source is now; a test that asks for it is marked `needs("cargo", "engine:candle")`."""
+    binary = built("candle")
+    source = Path(__file__).parent / "implementations" / "engines" / "candle" / "Cargo.toml"
+    where = ["--target-dir", str(binary.parent.parent), "--manifest-path", str(source)]
+    subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", "--offline", *where], check=True)
+    return binary
