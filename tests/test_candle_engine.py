@@ -45,11 +45,10 @@ def test_quantized_llama_keeps_the_contract_in_float32(candle: Path, files: dict
 
 
 def test_q8_0_is_judged_by_ratio_to_its_own_noise(candle: Path, files: dict[str, Path]) -> None:
-    few = ("forward.plain", "decode.incremental", "prefill.chunked", "lifecycle.reset", "branch.fork")
+    few = ("forward.plain", "decode.incremental", "lifecycle.reset", "branch.fork")
     cases = [case for clause in few for case in asked(clause, candle, "quantized_llama", files["q8_0"], profile=FEW)]
     assert [case.verdict for case in cases] == [Verdict.PASSED] * len(few), wrong(cases)
-    assert cases[1].largest > 1e-2
-    assert cases[1].tolerance == "ratio 1.5 × noise"
+    assert cases[1].largest > 1e-2  # which any other rule fails
 
 
 def test_q8_0_without_rounded_activations_is_as_exact_as_float32(
