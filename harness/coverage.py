@@ -37,7 +37,8 @@ def relations(programs: Iterable[Program], scope: Scope) -> Counter[str]:
 
 def summary(covered_pairs: Iterable[str], covered_relations: Iterable[str], scope_landmarks: int) -> str:
     """One line for the terminal."""
-    two = f"{len(set(covered_pairs))} pairs of ops"
+    count = len(set(covered_pairs))
+    two = f"{count} pair{'s' * (count != 1)} of ops"
     if not scope_landmarks:
         return f"covered {two}"
     reached = {relation.partition(" ")[2] for relation in covered_relations}

@@ -10,6 +10,8 @@ from ..harness import registry
 from ..harness.conformance import conform
 from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
+from ..harness.judging import Doubt
+from ..harness.registry import FOUNDATION
 from ..harness.results import Case
 from ..harness.sources import Given, judged_by
 from ..harness.target import Resolved
@@ -17,6 +19,9 @@ from ..harness.trial import Verdict
 from ..reports.terminal import failure_block
 from .api import profile_named, sentences
 from .options import known_deviations
+
+_RESOLVED: dict[type, Resolved] = {}
+"""By class: a target is loaded once for all its tests."""
 
 
 class Conformance:
@@ -36,8 +41,10 @@ class Conformance:
         """What is judged, and by what."""
         if cls.implementation is None and not cls.target:
             raise KvconformError(f"{cls.__name__} needs a target or an implementation")
-        found = Resolved(cls.implementation, None) if cls.implementation is not None else registry.resolve(cls.target)
-        return judged_by(found, cls.__dict__.get("reference", cls.reference))
+        if cls not in _RESOLVED:
+            found = Resolved(cls.implementation, None) if cls.implementation is not None else registry.resolve(cls.target)
+            _RESOLVED[cls] = judged_by(found, cls.__dict__.get("reference", cls.reference))
+        return _RESOLVED[cls]
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         metafunc.parametrize("clause", [clause.id for clause in registry.clauses()])
@@ -56,6 +63,10 @@ class Conformance:
         ask(self.target or type(self).__name__, resolved, clause, self.profile, self.dtypes, known=entries)
 
 
+_DOUBTS: dict[tuple[str, int], dict[str, Doubt]] = {}
+"""What all clauses rest on is asked once for each implementation and precision, not for every test."""
+
+
 def ask(
     target: str,
     resolved: Resolved,
@@ -69,7 +80,10 @@ def ask(
     import pytest
 
     asked = [one for one in registry.clauses() if one.id == clause]
-    cases = list(conform(target, resolved, asked, profile_named(profile, **changes), dtypes))
+    # A clause that others rest on is asked alone: another one of them would only tell the same.
+    rests = asked[0].family not in FOUNDATION
+    doubts = _DOUBTS.setdefault((target, id(resolved.implementation)), {}) if rests else None
+    cases = list(conform(target, resolved, asked, profile_named(profile, **changes), dtypes, doubts=doubts))
     told(cases)
     if findings := [finding for case in cases for finding in case.findings if not finding.known]:
         pytest.fail("\n".join(failure_block([finding], sentences()) for finding in findings), pytrace=False)

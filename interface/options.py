@@ -28,7 +28,10 @@ ReferenceName = Annotated[
 Device = Annotated[str, typer.Option("--device", help="Where models run, as cuda; for targets that take it.")]
 Isolate = Annotated[
     bool | None,
-    typer.Option("--isolate/--no-isolate", help="Run it in a process of its own, which may die. Without: engines, no models."),
+    typer.Option(
+        "--isolate/--no-isolate",
+        help="Run it in a process of its own, so that a crash costs one program. Default: not for models in Python.",
+    ),
 ]
 TOGETHER = ("builtin", "hf", "arch", "model", "py")
 """Schemes whose targets share our process unless told otherwise: models do not kill it, and a worker loads them again."""

@@ -60,16 +60,21 @@ def short(program: str) -> str:
     return f"{visible(program[:LONGEST_PROGRAM])} … ({len(program)} characters)"
 
 
+SIZED = ("logits", "unstable", "aliased", "work")
+"""Divergences with a size; for others nothing was compared where they show."""
+
+
 def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str:
     """What was promised, what happened, and how to see it again."""
     finding = alike[0]
+    size = f", size {figure(finding.difference)}" if finding.divergence in SIZED else ""
     also = sorted({other.clause for other in alike} - {finding.clause})
     head = "KNOWN" if finding.known else "FAILED"
     lines = [
         f"{head} {finding.clause} ({', '.join(dict.fromkeys(other.dtype for other in alike))})",
         f"  promised:  {sentences.get(finding.clause, '')}",
         f"  happened:  {finding.detail}",
-        f"  where:     op {finding.step} ({finding.op}), token {finding.token}, size {figure(finding.difference)}",
+        f"  where:     op {finding.step} ({finding.op}), token {finding.token}{size}",
         f"  program:   {short(finding.program)}",
     ]
     if finding.known:

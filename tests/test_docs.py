@@ -22,7 +22,9 @@ DOCS = Path(__file__).parent.parent / "docs"
 MARKED = re.compile(r"<!-- (runs|file)(?:: ([^ ]+))? -->\n```(\w+)\n(.*?)```", re.DOTALL)
 """A block behind `<!-- runs -->` is run, and ends with exit code 0; behind `<!-- runs: 1 -->`, with 1. A block behind
 `<!-- file: engine.py -->` is that file. The blocks of a page run in its order, in one folder."""
-PAGES = [page for page in sorted(DOCS.glob("*.md")) if "<!-- runs" in page.read_text(encoding="utf-8")]
+PAGES = [
+    page for page in (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))) if "<!-- runs" in page.read_text(encoding="utf-8")
+]
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str, str]]:
