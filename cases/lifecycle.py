@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from ..harness.checks import keeps_inputs, keeps_logits, repeats, replays
 from ..harness.clause import Clause
 from ..harness.generate import Mix, feed, some_tokens
-from ..harness.program import Drop, Fork, Program, Reset, Restore
-from ..harness.scope import Scope
+from ..harness.program import Append, Crop, Drop, Fork, Op, Program, Reset, Restore, Select
+from ..harness.scope import Scope, unsupported
+from ..harness.smoke import tells_its_length
 from .prefill import prompts_in_parts
 
 APPENDS = Mix(ops=(("append", 1),), rows=2, caches=2, steps=(1, 4))
@@ -38,6 +39,23 @@ def ops_to_repeat(scope: Scope) -> Iterable[Program]:
     yield Program((*start, Restore("a"), *rest))
 
 
+def growing(scope: Scope) -> Iterable[Program]:
+    """A cache that grows, then whatever else changes or keeps a length."""
+    tokens = some_tokens(scope, min(6, scope.max_length or 6), seed=4)
+    ops: list[Op] = list(feed("a", tokens, 2, 1, 2, scope=scope))
+    able = scope.capabilities
+    if "crop" in able:
+        ops.append(Crop("a", 2))
+    if "fork" in able and scope.max_caches != 1:
+        ops += [Fork("a", "b"), Append("b", (some_tokens(scope, 1, seed=5),))]
+    if "select" in able:
+        ops.append(Select("a", (0,)))
+    if "reset" in able:
+        ops += [Reset("a"), Append("a", (some_tokens(scope, 1, seed=6),))]
+    program = Program(tuple(ops))
+    yield program if unsupported(program, scope) is None else Program(feed("a", tokens, 2, 1, 2, scope=scope))
+
+
 CLAUSES = (
     Clause(
         id="lifecycle.reset",
@@ -61,6 +79,14 @@ CLAUSES = (
         fixed=ops_to_repeat,
         mix=Mix(ops=(("append", 1), ("fork", 2), ("reset", 2), ("restore", 2)), rows=2, caches=3, steps=(2, 5)),
         check=replays,
+    ),
+    Clause(
+        id="lifecycle.length",
+        sentence="After every operation the length that it tells is the number of tokens that the cache holds.",
+        why="Who builds on a wrong length crops, pads and masks in the wrong place.",
+        needs=("length",),
+        fixed=growing,
+        check=tells_its_length,
     ),
     Clause(
         id="lifecycle.deterministic",

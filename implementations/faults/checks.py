@@ -150,7 +150,7 @@ class ReturnsTuple(BuiltIn):
 
 
 @fault(
-    clause="adapter.length", shows="after a rollback, a reset, a fork or a selection", diagnosis="length counts what was fed"
+    clause="lifecycle.length", shows="after a rollback, a reset, a fork or a selection", diagnosis="length counts what was fed"
 )
 class LengthLies(BuiltIn):
     """Length counts the tokens that were fed since the cache was made, whatever has been taken back."""
@@ -162,6 +162,14 @@ class LengthLies(BuiltIn):
 
     def length(self, cache: Concat) -> list[int]:
         return [cache.__dict__.get("fed", 0)] * len(super().length(cache))
+
+
+@fault(clause="adapter.length", shows="in every call", diagnosis="length is one too long")
+class LengthOneMore(BuiltIn):
+    """Length counts one token too many."""
+
+    def length(self, cache: Concat) -> list[int]:
+        return [one + 1 for one in super().length(cache)]
 
 
 @dataclass(frozen=True, eq=False)
