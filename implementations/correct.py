@@ -79,7 +79,8 @@ class CatOrder(Concat):
 
     def contents(self) -> Contents:
         order = self.held.argsort()
-        return [(k[:, :, order], v[:, :, order]) if k.shape[2] else (k, v) for k, v in super().contents()]
+        # A layer with a state stores nothing here, but for the padding that a join put before it.
+        return [(k[:, :, order], v[:, :, order]) if k.shape[2] == len(order) else (k, v) for k, v in super().contents()]
 
     def fill(self, contents: Contents) -> None:
         super().fill(contents)

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from kvconform.harness import registry
+from kvconform.harness.match import logits_match
+from kvconform.harness.oracle import Oracle
+from kvconform.harness.program import Program
+from kvconform.harness.trial import Judged, Subject, Verdict
 from kvconform.implementations.policy import CacheShape, Concat
 from kvconform.implementations.stores import Paged, Preallocated, Static, rounded
 from kvconform.implementations.windows import Ring, RingBlocks
@@ -118,3 +122,12 @@ def test_a_cache_that_was_dumped_goes_on_in_another_process(tmp_path: Path) -> N
     there = torch.load(tmp_path / "logits.pt")
     whole = resolved.reference.logits(torch.tensor([[5, 9, 3, 8, 7, 2]]))[:, -2:]
     assert (there - whole).abs().max() < 1e-4
+
+
+def test_a_control_joins_twice_where_layers_keep_a_state() -> None:
+    resolved = registry.resolve("builtin:hybrid/cat_order")
+    assert resolved.reference is not None
+    subject = Subject(resolved.implementation, Oracle(resolved.reference, torch.float32))
+    first = "append a 1 2 | 3 4; append b 5 6; join a b; append a 6 | 7 | 8"
+    program = Program.parse(f"{first}; append c 9 1 2; join a c; append a 4 | 5 | 6 | 7")
+    assert logits_match(program, subject, Judged.ALL).verdict is Verdict.PASSED
