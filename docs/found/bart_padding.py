@@ -14,7 +14,7 @@ for kind in (BartConfig, MBartConfig, BlenderbotConfig, PegasusConfig):
     with torch.no_grad():
         alone = model(row).logits
         sizes.append((model(padded, attention_mask=mask).logits[:, 3:] - alone).abs().max().item())
-        one, three = (model.generate(i, attention_mask=m, max_new_tokens=8, do_sample=False, eos_token_id=None)[0, -8:].tolist()
-                      for i, m in ((row, mask[:, 3:]), (padded, mask)))  # fmt: skip
-    print(f"{model.config.model_type}: three slots of padding: max |Δ| {sizes[-1]:.3g} of {alone.abs().max():.3g}; generate {one} {three}")
+        given = [(row, mask[:, 3:]), (padded, mask)]
+        texts = [model.generate(i, attention_mask=m, max_new_tokens=8, do_sample=False)[0, -8:].tolist() for i, m in given]
+    print(f"{model.config.model_type}: three slots of padding: max |Δ| {sizes[-1]:.3g} of {alone.abs().max():.3g}; {texts}")
 raise SystemExit(min(sizes) < 0.01)

@@ -12,7 +12,8 @@ config = BltConfig(
 model, tokens, errors = BltForCausalLM(config).double().eval(), torch.arange(5, 15)[None], []
 with torch.no_grad():
     print("without a cache:", list(model(tokens, use_cache=False).logits.shape))
-    for name, call in (("use_cache", lambda: model(tokens, use_cache=True)), ("generate", lambda: model.generate(tokens, max_new_tokens=2))):
+    calls = {"use_cache": lambda: model(tokens, use_cache=True), "generate": lambda: model.generate(tokens, max_new_tokens=2)}
+    for name, call in calls.items():
         try:
             call()
         except Exception as error:

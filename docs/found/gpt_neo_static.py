@@ -13,8 +13,8 @@ tokens = torch.arange(5, 17)[None]
 with torch.no_grad():
     full = model(tokens, use_cache=False).logits
     prefill = model(tokens, cache=StaticCache(config=config, max_cache_len=32)).logits
-    made = [model.generate(tokens, cache_implementation=c, max_new_tokens=8, do_sample=False, eos_token_id=None, disable_compile=True)
-            for c in ("dynamic", "static")]  # fmt: skip
+    options = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None, "disable_compile": True}
+    made = [model.generate(tokens, cache_implementation=kind, **options) for kind in ("dynamic", "static")]
 size = (prefill - full).abs().max().item()
 print(f"prefill of a static cache: max |Δ| {size:.3g} of {full.abs().max():.3g}")
 print("generate, dynamic and static:", *(row[0, -8:].tolist() for row in made))

@@ -7,8 +7,9 @@ torch.manual_seed(0)
 small = dict(vocab_size=97, hidden_size=64, num_hidden_layers=2, initializer_range=0.2)
 heads = dict(intermediate_size=96, num_attention_heads=4, num_key_value_heads=4)
 configs = [MambaConfig(**small), FalconMambaConfig(**small)]
-configs += [JambaConfig(**small | heads, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=9, expert_layer_offset=8)]
-configs += [ZambaConfig(**small | heads | dict(num_hidden_layers=6), n_mamba_heads=2, attn_layer_period=2, attn_layer_offset=1)]
+places = dict(attn_layer_period=2, attn_layer_offset=1)
+configs += [JambaConfig(**small, **heads, **places, expert_layer_period=9, expert_layer_offset=8)]
+configs += [ZambaConfig(**small | {"num_hidden_layers": 6}, **heads, **places, n_mamba_heads=2)]
 tokens, sizes = torch.arange(1, 13)[None], []
 for config in configs:
     model = AutoModelForCausalLM.from_config(config).double().eval()

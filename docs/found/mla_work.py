@@ -1,4 +1,4 @@
-"""deepseek_v3 and its like (MLA): each decoded token expands the whole latent cache again, so its cost grows with the length."""
+"""deepseek_v3 and its like: each decoded token expands all cached latents again, so that its cost grows with the length."""
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,5 +19,5 @@ with torch.no_grad():
         cache.crop(-1)
         costs[length] = counter.get_total_flops()
 attention = 2 * 2 * 4 * (128 - 64) * (24 + 16)  # layers, multiply and add, heads, keys, their and the values' width
-print(f"operations of one token behind 1, 64, 128: {list(costs.values())}; scores and sums explain {attention} of the last step")
+print(f"operations of one token behind 1, 64, 128: {list(costs.values())}; attention explains {attention} of the last step")
 raise SystemExit(costs[128] - costs[64] < 2 * attention)

@@ -15,6 +15,7 @@ with torch.no_grad():
     short = model(tokens[:, -8:], use_cache=False).logits[:, -1]
     steps = [model(tokens[:, i : i + 1], cache=cache).logits for i in range(16)]
 sizes = (torch.cat(steps, 1) - full).abs().amax((0, 2))
-print(f"token by token: max |Δ| {sizes[:8].max():.1e} up to the window of 8, {sizes[8:].max():.3g} of {full.abs().max():.3g} behind it")
+near, far = sizes[:8].max(), sizes[8:].max()
+print(f"token by token: max |Δ| {near:.1e} in the window of 8, {far:.3g} of {full.abs().max():.3g} behind it")
 print(f"does the plain pass forget? the last eight tokens alone give other logits: {(short - full[:, -1]).abs().max():.3g}")
 raise SystemExit(sizes.max().item() < 0.01)
