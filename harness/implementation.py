@@ -50,8 +50,6 @@ class Implementation:
     ragged: Literal["no", "left", "right"] = "no"
     array: Literal["torch", "numpy"] = "torch"
     """What tokens are handed in as. Logits may be of any kind that speaks DLPack."""
-    like: str = ""
-    """The model of the catalogue that shows the same faults, where one is known."""
     refusals: tuple[type[Exception], ...] = (ValueError, IndexError, NotImplementedError, RuntimeError)
     """Exceptions that count as a refusal."""
 

@@ -83,9 +83,8 @@ def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profil
     subject = Subject(implementation, oracle)
     if fault.kind is not Kind.FAULT:
         return _control(empty, subject, clauses, profile)
-    like = implementation.like or base.model
-    if like in fault.equivalent:
-        return _proved(empty, subject, fault.equivalent[like], clauses, profile)
+    if base.model in fault.equivalent:
+        return _proved(empty, subject, fault.equivalent[base.model], clauses, profile)
     return _fault(empty, subject, fault, clauses, profile, own=base.model in fault.models)
 
 

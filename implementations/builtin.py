@@ -64,7 +64,8 @@ class BuiltIn(Implementation):
         return able - {"to"} if self.noisy else able
 
     @property
-    def like(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def like(self) -> str:
+        """The built-in model that shows the same faults."""
         return self.model.like
 
     @property

@@ -105,8 +105,8 @@ class PolicyModel(ByPolicy):
         """Logits `[rows, n, vocab]` of tokens `[rows, n]`, which the policy has admitted."""
         rows, count = tokens.shape
         model, padded = self.plain, cache.arriving is not None or cache.padding is not None
-        if cache.arriving is not None and cache.length and self.shape.stateful:
-            raise Unsupported("padding behind a prompt: states of the library take it at a prompt only")
+        if cache.arriving is not None and self.shape.stateful and (cache.length or bool(cache.arriving[:, -1].any())):
+            raise Unsupported("padding that is not before a prompt: states of the library take no other")
         given: dict[str, Any] = {model.cache_word: self._library_cache(cache, count), "use_cache": True}
         given["position_ids"] = cache.positions(count).expand(rows, count)
         if padded:
