@@ -1,6 +1,20 @@
 """The contract: clauses and the programs by which they are asked, a file a family."""
 
-from . import adapter, any_order, batch, branch, decode, forward, lifecycle, limit, numerics, prefill, reference, window
+from . import (
+    adapter,
+    any_order,
+    batch,
+    branch,
+    decode,
+    forward,
+    generate,
+    lifecycle,
+    limit,
+    numerics,
+    prefill,
+    reference,
+    window,
+)
 
 CLAUSES = (
     *adapter.CLAUSES,
@@ -15,4 +29,5 @@ CLAUSES = (
     *numerics.CLAUSES,
     *limit.CLAUSES,
     *any_order.CLAUSES,
+    *generate.CLAUSES,
 )

@@ -19,6 +19,9 @@ Cache = Any
 OPTIONAL = ("full", "fork", "crop", "reset", "select", "join", "dump", "length", "to")
 """Methods whose overriding declares a capability. `dump` goes with `load` and is called `restore`."""
 
+WAYS = ("greedy", "padded", "static", "chunked", "lookup", "beams")
+"""Ways in which an implementation's own loop may generate text."""
+
 
 class Implementation:
     """Tokens in, logits out. Shapes are `[rows, n]` for tokens (int64) and `[rows, n or 1, vocab]` for logits."""
@@ -47,6 +50,9 @@ class Implementation:
     """A published bound for incremental float32 logits, used instead of the measured one."""
     dtypes: tuple[str, ...] = ()
     """Names of the dtypes that `to` can be given; empty: any."""
+    ways: tuple[str, ...] = ()
+    """Ways that `generate` knows: greedy, padded (prompts of unequal length), static (a cache of fixed size), chunked (the
+    prompt in parts), lookup (drafts from the prompt), beams (three; a score is a sum of log-probabilities)."""
     ragged: Literal["no", "left", "right"] = "no"
     array: Literal["torch", "numpy"] = "torch"
     """What tokens are handed in as. Logits may be of any kind that speaks DLPack."""
@@ -59,7 +65,7 @@ class Implementation:
         own = {name for name in OPTIONAL if getattr(type(self), name) is not getattr(Implementation, name)}
         if "dump" in own:
             own = own - {"dump"} | {"restore"}
-        return frozenset(own)
+        return frozenset(own | generating(self))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,6 +133,11 @@ class Implementation:
         """Tokens held: one number, or one a row where rows are ragged."""
         raise NotImplementedError
 
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, way: str) -> Sequence[Sequence[int]]:
+        """For each prompt the next `count` tokens by the implementation's own loop, in one of its `ways`: the best at each
+        step, none of the `special` ones, and no token ends it."""
+        raise NotImplementedError
+
     def drop(self, cache: Cache) -> None:
         """Forget a cache. Nothing to do unless memory is held elsewhere."""
 
@@ -136,3 +147,8 @@ class Implementation:
     def to(self, dtype: torch.dtype) -> Implementation:
         """The same model in another precision."""
         raise NotImplementedError
+
+
+def generating(implementation: Implementation) -> set[str]:
+    """Capabilities that its ways of generating are: `generate.greedy` and so on."""
+    return {f"generate.{way}" for way in implementation.ways}

@@ -37,6 +37,7 @@ class Divergence(StrEnum):
     MUTATED = "inputs mutated"
     UNSTABLE = "unstable"
     WORK = "work"
+    TOKENS = "tokens"
 
 
 @dataclass(frozen=True, slots=True)

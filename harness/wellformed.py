@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from .errors import KvconformError
-from .implementation import OPTIONAL, Implementation
+from .implementation import OPTIONAL, WAYS, Implementation, generating
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,8 +57,10 @@ def _attribute(implementation: Implementation) -> str:
         return f"landmarks is {said.landmarks!r}: give lengths from 1"
     if not all(isinstance(one, type) and issubclass(one, Exception) for one in said.refusals):
         return f"refusals is {said.refusals!r}: give exception classes, as (ValueError,)"
+    if not isinstance(said.ways, tuple) or not set(said.ways) <= set(WAYS):
+        return f"ways is {said.ways!r}: give a tuple of some of {', '.join(WAYS)}"
     known = {*OPTIONAL, "restore", "reset_rows"} - {"dump"}
-    if unknown := sorted(implementation.capabilities - known):
+    if unknown := sorted(implementation.capabilities - known - generating(implementation)):
         return f"capabilities has {unknown[0]!r}: there are {', '.join(sorted(known))}"
     return ""
 

@@ -244,6 +244,9 @@ class Isolated(Apart):
     def length(self, cache: Handle) -> int | Sequence[int]:
         return self.worker.ask("length", cache)
 
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, way: str) -> Sequence[Sequence[int]]:
+        return self.worker.ask("generate", prompts, count, way)
+
     def drop(self, cache: Handle) -> None:
         """A cache whose process is gone is gone with it."""
         if self.worker.holds(cache):

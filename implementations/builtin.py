@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from ..harness.implementation import Implementation
+from ..harness.implementation import generating
 from ..reference.gpt import GPTConfig
 from ..reference.hybrid import HybridConfig
 from ..reference.shipped import PlainReference, reference
+from .generating import Generating
 from .models import ByPolicy, CachedGPT, CachedHybrid, CachedLlama, CachedModel, NoisyLlama
 from .policy import Concat
+from .stores import Static
 
 OPERATIONS = frozenset({"full", "fork", "crop", "reset", "reset_rows", "select", "join", "restore", "length", "to"})
 
@@ -36,7 +38,7 @@ def cached(name: str, plain: PlainReference) -> CachedModel:
     return kind(name, plain.parameters, plain.config)
 
 
-class BuiltIn(Implementation):
+class BuiltIn(Generating):
     """A cached model whose cache objects are instances of a policy."""
 
     last_only: ClassVar[bool] = False
@@ -57,11 +59,24 @@ class BuiltIn(Implementation):
         self.lossy = policy.lossy
         self.noisy = isinstance(model, NoisyLlama)
         self.ragged = self.padding_side if policy.ragged else "no"
+        self.ways = tuple(self._ways())
 
     @property
     def capabilities(self) -> frozenset[str]:
         able = OPERATIONS - self.policy.lacks - ({"crop"} if self.model.shape.stateful else set[str]())
-        return able - {"to"} if self.noisy else able
+        return (able - {"to"} if self.noisy else able) | generating(self)
+
+    def _ways(self) -> Iterator[str]:
+        """Ways of generating that its caches allow."""
+        yield from ("greedy", "chunked")
+        if not self.policy.lossy:
+            yield "static"
+        if self.ragged != "no":
+            yield "padded"
+        if not self.last_only and not self.model.shape.stateful and "crop" not in self.policy.lacks:
+            yield "lookup"
+        if "select" not in self.policy.lacks:
+            yield "beams"
 
     @property
     def like(self) -> str:
@@ -128,6 +143,9 @@ class BuiltIn(Implementation):
     @torch.inference_mode()
     def drop(self, cache: Concat) -> None:
         cache.release()
+
+    def fixed_cache(self, rows: int) -> Concat:
+        return Static(self.model.shape, rows)
 
     def crop_floor(self, lengths: Sequence[int]) -> int:
         return self.policy.crop_floor(self.model.shape, lengths)

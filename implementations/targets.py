@@ -21,9 +21,9 @@ def catalogue() -> dict[str, Fault]:
     """Every built-in way, with its faults and controls."""
     from . import candle, correct
     from .catalogue import CATALOGUE
-    from .faults import checks, operations, positions, state, storage, visibility, window
+    from .faults import checks, generating, operations, positions, state, storage, visibility, window
 
-    shown = (correct, positions, storage, visibility, window, state, operations, checks, candle)
+    shown = (correct, positions, storage, visibility, window, state, operations, generating, checks, candle)
     order = {module.__name__.rpartition(".")[2]: place for place, module in enumerate(shown)}
     kinds = list(Kind)
     return dict(sorted(CATALOGUE.items(), key=lambda entry: (kinds.index(entry[1].kind), order.get(entry[1].family, -1))))

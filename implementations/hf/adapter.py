@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from ...harness.errors import Unsupported
-from ...harness.implementation import Implementation
+from ...harness.implementation import Implementation, generating
 from ..builtin import BuiltIn
 from ..policy import Concat
 from .caches import Kind, layers_of
+from .generating import generated, ways
 from .model import CACHE_WORDS, Model
 from .traits import Traits, traits_of
 
@@ -51,10 +52,11 @@ class Transformers(Implementation):
         self.lossy = kind.bits
         self.ragged = "left" if "attention_mask" in model.takes else "no"
         self.recording = False
+        self.ways = ways(model, kind)
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return self.traits.capabilities
+        return self.traits.capabilities | generating(self)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -162,6 +164,10 @@ class Transformers(Implementation):
         if cache.mask is None:
             return slots
         return (slots - (~cache.mask).sum(-1)).tolist()
+
+    def generate(self, prompts: Sequence[Sequence[int]], count: int, way: str) -> list[list[int]]:
+        cache = fresh(self.kind, self.model, recording=way == "lookup")
+        return generated(self.model, cache, prompts, count, way)
 
     def drop(self, cache: Held) -> None:
         cache.cache = None
