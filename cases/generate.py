@@ -40,7 +40,7 @@ def prompts_in_chunks(scope: Scope) -> Iterable[Program]:
 
 def repeating_prompts(scope: Scope) -> Iterable[Program]:
     """Drafts are found, and some of them are wrong: what followed before does not follow now."""
-    for size, times in ((4, 3), (3, 4), (2, 5)):
+    for size, times in ((4, 3), (2, 5), (8, 2)):
         words = some_tokens(scope, size, seed=80 + size)
         most = max(1, (scope.max_length or 64) - NEW)
         yield _one((*words * times, *words[:1])[-most:])
