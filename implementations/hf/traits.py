@@ -61,7 +61,7 @@ class Traits:
 def traits_of(model: Model, kind: Kind) -> Traits:
     """Ask a cache that was fed two rows of two tokens what it can do. Raises `Unsupported`."""
     records = kind.make is not None
-    if model.own_cache and records:
+    if model.own_cache and records and not _works(partial(_taken, model, kind), None):
         raise Unsupported(f"{type(model.module).__name__} takes a cache of its own kind only; leave cache= out")
     capacity, table = kind.capacity, positions_table(model)
     try:
@@ -94,6 +94,12 @@ def _fed(model: Model, kind: Kind, rows: int, cache: Any = None) -> Any:
     given = {} if cache is None else {model.cache_word: cache}
     with model.running():
         return carried(model(torch.full((rows, 2), model.text), use_cache=True, **given), cache)
+
+
+def _taken(model: Model, kind: Kind, _: Any) -> None:
+    """A model whose words name no cache class may still take one: it does where tokens have come to lie in it."""
+    if int(_fed(model, kind, rows=2).get_seq_length()) != 2:
+        raise ValueError("nothing was stored")
 
 
 def _able(model: Model, kind: Kind, cache: Any) -> Iterator[str]:
