@@ -18,7 +18,7 @@ from .noise import noise_is_noise
 from .place import raised_at
 from .program import Append, Fork, Op, Program, Reset, Row, print_op
 from .runner import Divergence, Step, error_text, execute
-from .tolerance import SCALE_ULPS, Ratio, Rounding, allowance
+from .tolerance import SCALE_ULPS, TOO_NOISY, Ratio, Rounding, allowance
 from .trial import Judged, Subject, Trial, Verdict, judge, reads_no_cache
 
 if TYPE_CHECKING:
@@ -240,6 +240,10 @@ def _others(tokens: Tensor, subject: Subject) -> Tensor:
     return usable[(torch.searchsorted(usable, tokens) + 1) % len(usable)]
 
 
+SINGLE = 1e-6
+"""In a precision with a smaller epsilon than this, rounding moves no logit by a hundredth of the scale."""
+
+
 @reads_no_cache
 def reference_is_quiet(program: Program, subject: Subject, judged: Judged) -> Trial:
     """The reference's noise, measured as everywhere, leaves room for telling a bug."""
@@ -254,6 +258,8 @@ def reference_is_quiet(program: Program, subject: Subject, judged: Judged) -> Tr
         detail = f"floor {floor:.2g} at a scale of {scale:.3g}"
         if allowed.too_noisy:
             told = f"the reference is too noisy to judge by: {detail}"
+            if oracle.epsilon < SINGLE and oracle.precision_gap(row) > TOO_NOISY * scale:
+                told += "; its logits in float64 are others: does to(dtype) keep its weights?"
             return _failed(program, Step(index, op, 0), Divergence.UNSTABLE, told, floor)
         trials.append(Trial(program, Verdict.PASSED, detail, difference=floor, allowance=allowed, positions=len(row)))
     return max(trials, key=lambda trial: trial.difference)

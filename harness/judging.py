@@ -110,6 +110,8 @@ class Doubt:
     def after(self, clause: Clause, case: Case) -> Doubt:
         if self.reason or clause.family not in FOUNDATION or case.verdict not in (Verdict.FAILED, Verdict.INCONCLUSIVE):
             return self
+        if case.findings and all(finding.op != "append" for finding in case.findings):
+            return self  # tokens go in as they should: what a rollback or a fork makes of them is the cache's own
         return Doubt(f"{FOUNDATION[clause.family]}: {clause.id} {case.verdict}", clause.family)
 
 

@@ -58,6 +58,7 @@ class Oracle:
         self._floors: dict[Row, float] = {}
         self._doubts: dict[Row, Sequence[str]] = {}
         self._whole_rows = bool(getattr(reference, "whole_rows", False))
+        self._is_wide = dtype == torch.float64
         self.passes = 0
 
     @property
@@ -121,17 +122,21 @@ class Oracle:
         Never read from the thing under test.
         """
         if tokens not in self._floors:
-            import torch
-
             plain = self.row(tokens, len(tokens))
             start = tokens[: len(tokens) // 2 + 1]
             variants = [self._pass(self._reference, (tokens, tokens[::-1]))[0]]
             if not self._whole_rows:
                 variants.append(self._pass(self._reference, (start,))[0])
-            if self.dtype != torch.float64 and self._wide is not None:
+            if not self._is_wide and self._wide is not None:
                 variants.append(self._pass(self._wide, (tokens,))[0])
             self._floors[tokens] = max((other - plain[: len(other)]).abs().max().item() for other in variants)
         return self._floors[tokens]
+
+    def precision_gap(self, tokens: Row) -> float:
+        """How far the reference in float64 is on a row; 0 where that is what is asked, or where it has no float64."""
+        if self._is_wide or self._wide is None:
+            return 0.0
+        return (self._pass(self._wide, (tokens,))[0] - self.row(tokens, len(tokens))).abs().max().item()
 
     def doubt(self, tokens: Row, position: int, epsilon: float) -> str:
         """Why the logits of a position in a row cannot be told in a precision; empty where they can."""

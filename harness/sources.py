@@ -126,7 +126,15 @@ def _given(
         return given, other.reference or Own(other.implementation), other.carrier
     if isinstance(given, Implementation):
         return name_of(given), Own(given), None
+    if isinstance(given, type):
+        raise KvconformError(f"the reference {given.__name__} is a class: give an object of it, as {given.__name__}()")
     if isinstance(getattr(given, "logits", None), Callable):
+        for needed in ("vocab_size", "to(dtype)"):
+            if not hasattr(given, needed.partition("(")[0]):
+                raise KvconformError(
+                    f"the reference {type(given).__name__} has no {needed}: give an object with name, vocab_size, "
+                    "logits(tokens) and to(dtype), or a function of tokens that gives logits"
+                )
         return getattr(given, "name", "") or type(given).__name__, cast("Reference", given), None
     if isinstance(given, Callable):
         found = Fixed(given, judged.vocab_size)

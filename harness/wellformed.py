@@ -17,6 +17,11 @@ LIMITS = ("max_length", "max_rows", "max_append", "max_caches")
 
 def sane(implementation: Implementation) -> None:
     """Raises `KvconformError` where an implementation lacks a method, or says of itself what cannot be."""
+    thing: Any = implementation
+    if isinstance(thing, type):
+        raise KvconformError(f"{thing.__name__} is a class: give an object of it, as {thing.__name__}()")
+    if not isinstance(thing, Implementation):
+        raise KvconformError(f"{type(thing).__name__} is no kvconform.Implementation: derive its class from that one")
     kind, name = type(implementation), implementation.name or type(implementation).__name__
     for method, signature in REQUIRED.items():
         if getattr(kind, method) is getattr(Implementation, method):

@@ -112,4 +112,5 @@ def _resolved(target: str | Implementation, reference: Given) -> tuple[str, Reso
     """A target's name and what it stands for. Raises `KvconformError` where there is nothing to judge by."""
     if isinstance(target, str):
         return target, judged_by(registry.resolve(target), reference)
-    return name_of(target), judged_by(Resolved(target, None), reference)
+    resolved = judged_by(Resolved(target, None), reference)
+    return name_of(target), resolved

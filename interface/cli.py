@@ -54,7 +54,9 @@ def main() -> None:
             _stop(
                 f"a defect in kvconform, not in your model: {type(error).__name__}: {error} (KVCONFORM_TRACEBACK=1 shows where)"
             )
-        _stop(f"{error.format_message()} (kvconform --help shows what there is)")  # type: ignore[attr-defined]
+        context = getattr(error, "ctx", None)
+        asked = f"kvconform {context.info_name}" if context is not None and context.parent is not None else "kvconform"
+        _stop(f"{error.format_message()} ({asked} --help shows what there is)")  # type: ignore[attr-defined]
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -76,6 +76,14 @@ def refused(done: Done) -> str:
 # Starting up
 
 
+def test_an_unknown_option_points_to_the_help_of_its_command(ran: Ran) -> None:
+    said = ran("record", "builtin:gpt/concat", "append a 1", "--nothing")
+    assert (said.returncode, said.stderr) == (
+        2,
+        "kvconform: No such option: --nothing (kvconform record --help shows what there is)\n",
+    )
+
+
 def test_version(ran: Ran) -> None:
     done = ran("--version")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"kvconform {version('kvconform')}\n", "")

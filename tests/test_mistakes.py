@@ -120,6 +120,85 @@ def test_a_mistake_is_told_in_the_users_terms(mistake: str, snapshot: SnapshotAs
     assert run.cases[0].reason == snapshot
 
 
+def test_a_length_that_lies_gets_no_name_that_other_programs_refute() -> None:
+    run = kvconform.check(OneLongCount(), LLAMA, clause="adapter.length", profile="quick", quiet=True)
+    ((finding,),) = [case.findings for case in run.cases]
+    assert (finding.detail, finding.diagnosis) == ("length says 2, and the cache holds 1 tokens", None)
+
+
+class CountNotCropped(Mine):
+    """A rollback that takes the tokens back and leaves the count."""
+
+    def crop(self, cache: list[Any], length: int) -> None:
+        cache[1:] = [cache[0].shape[1] - length]
+        cache[0] = cache[0][:, :length]
+
+    def length(self, cache: list[Any]) -> int:
+        return cache[0].shape[1] + sum(cache[1:])
+
+
+def test_a_count_that_a_rollback_leaves_is_a_fault_of_the_cache_and_hides_nothing_else() -> None:
+    run = kvconform.check(CountNotCropped(), LLAMA, clause="branch.crop", profile="quick", quiet=True)
+    assert [case.verdict for case in run.cases] == ["passed"]
+    run = kvconform.check(CountNotCropped(), LLAMA, clause="adapter.length", profile="quick", quiet=True)
+    assert [(case.verdict, [finding.op for finding in case.findings]) for case in run.cases] == [("failed", ["crop"])]
+
+
+class Plain:
+    """Has the methods and is no implementation."""
+
+    vocab_size = 1200
+
+    def new_cache(self, rows: int = 1) -> None: ...
+
+    def append(self, cache: Any, tokens: Tensor, lengths: Any = None) -> None: ...
+
+
+class NoPrecision:
+    name, vocab_size = "mine", 1200
+    logits = LLAMA.logits
+
+
+@pytest.mark.parametrize(
+    ("given", "reference", "told"),
+    [
+        (Plain(), LLAMA, "Plain is no kvconform.Implementation: derive its class from that one"),
+        (Mine, LLAMA, "Mine is a class: give an object of it, as Mine()"),
+        (Mine(), PlainReference, "the reference PlainReference is a class: give an object of it, as PlainReference()"),
+        (
+            Mine(),
+            NoPrecision(),
+            "the reference NoPrecision has no to(dtype): give an object with name",
+        ),
+    ],
+)
+def test_what_is_no_implementation_or_no_reference_is_told(given: Any, reference: Any, told: str) -> None:
+    with pytest.raises(KvconformError) as error:
+        kvconform.check(given, reference, clause="adapter.answers", quiet=True)
+    assert str(error.value).startswith(told)
+
+
+class OtherWeights:
+    """A reference whose `to` draws its weights anew."""
+
+    name, vocab_size = "drawn", 1200
+
+    def __init__(self, offset: float = 0.0) -> None:
+        self.offset = offset
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        return LLAMA.logits(tokens) * (1 + self.offset)
+
+    def to(self, dtype: torch.dtype) -> OtherWeights:
+        return OtherWeights(0.1 if dtype == torch.float64 else 0.0)
+
+
+def test_a_reference_that_has_other_weights_in_float64_is_told_so() -> None:
+    run = kvconform.check(Mine(), OtherWeights(), clause="reference.noise", profile="quick", quiet=True)
+    assert run.counts["failed"] == 1
+    assert run.cases[0].reason.endswith("its logits in float64 are others: does to(dtype) keep its weights?")
+
+
 class BadRotation(Mine):
     """A conversion that has lost the base of the rotation."""
 

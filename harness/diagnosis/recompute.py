@@ -93,6 +93,9 @@ class Recompute(Implementation):
     def reset(self, cache: Rows) -> None:
         cache.held, cache.calls = [()] * len(cache.held), 0
 
+    def length(self, cache: Rows) -> list[int]:
+        return [len(row) for row in cache.held]
+
     def select(self, cache: Rows, rows: Sequence[int]) -> None:
         cache.held = [cache.held[row] for row in rows]
 

@@ -82,6 +82,10 @@ class Simulator:
             suspects = self._beyond(suspects, found, beyond(program, step))
         if divergence not in EVIDENT and clause.check not in READ_NO_CACHE:
             self._ask_more(suspects, program, found_in, deadline)
+        if divergence is Divergence.LENGTH:  # a number alone is explained by too much
+            suspects = [suspect for suspect in suspects if suspect.refuted is None]
+            if not suspects:
+                return None
         made = told(suspects, divergence, margin, tried, left)
         if made.confidence is not Confidence.SUSPECT:
             self._named.insert(0, made.sentence)
@@ -190,6 +194,8 @@ class Simulator:
                 for one in (other, *(attempt(clause.check, trial.program, subject, clause.judged) for _ in range(2)))
             )
         if other.identity != trial.identity or other.step != trial.step:
+            return False
+        if trial.divergence is Divergence.LENGTH and other.detail != trial.detail:
             return False
         pairs = list(zip(trial.differences, other.differences, strict=False))
         return len(trial.differences) == len(other.differences) and all(
