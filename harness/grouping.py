@@ -16,6 +16,7 @@ from .errors import KvconformError
 from .history import histories
 from .program import Append, Program
 from .results import Case, Cell, Finding, content_id
+from .scope import NEEDS
 from .trial import Verdict
 
 SHARE = 0.8
@@ -25,6 +26,8 @@ SEVERAL = 3
 
 NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_])\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 LOGITS = ("logits", "not finite")
+ABOUT = {kind: kind for kind in NEEDS.values()} | {"speculative": "crop", "crop_after_wrap": "crop"}
+"""Clauses that are about one operation, by the second part of their id."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ def grouped(cells: Iterable[Cell], cases: Iterable[Case]) -> list[Group]:
     groups = [
         _group(common, some)
         for roots in alike.values()
-        for common, some in _apart(roots, [by_key[key] for key, some in asked.items() if _could_show(some, roots[0])])
+        for common, some in _apart(
+            roots, [by_key[key] for key, some in asked.items() if _could_show(some, roots[0])], list(by_key.values())
+        )
     ]
     return sorted(groups, key=lambda group: -len(group.cells))
 
@@ -148,8 +153,9 @@ class _Need:
 def _roots(cell: Cell, cases: Iterable[Case]) -> list[_Root]:
     found = [finding for case in cases if case.verdict is Verdict.FAILED for finding in case.findings if not finding.known]
     roots: list[tuple[Finding, _Need, list[str]]] = []
-    for finding in found:
-        need = _need(finding)
+    needs = {finding: _need(finding) for finding in found}
+    for finding in sorted(found, key=lambda one: _beside_the_point(one.clause, needs[one])):
+        need = needs[finding]
         for root, less, also in roots:
             if finding.divergence == root.divergence and (
                 _detail(finding) == _detail(root) and finding.op == root.op
@@ -161,6 +167,14 @@ def _roots(cell: Cell, cases: Iterable[Case]) -> list[_Root]:
         else:
             roots.append((finding, need, []))
     return [_Root(cell, finding, tuple(dict.fromkeys(also))) for finding, _, also in roots]
+
+
+def _beside_the_point(clause: str, need: _Need) -> int:
+    """Does a program fail a clause without the operation that it is about? Then another clause says better what is wrong."""
+    if clause.startswith("any."):
+        return 2
+    op = ABOUT.get(clause.partition(".")[2])
+    return int(op is not None and op != need.call and op not in need.before)
 
 
 def _need(finding: Finding) -> _Need:
@@ -218,7 +232,19 @@ def _tags(cell: Cell) -> dict[str, str]:
     return {**cell.options, **cell.tags}
 
 
-def _apart(roots: Sequence[_Root], could: Sequence[Cell]) -> list[tuple[str, list[_Root]]]:
+def _words(named: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in named.items()) or "everything"
+
+
+def _shared(failing: Sequence[_Root], every: Iterable[Cell]) -> dict[str, str]:
+    """Tags that all failing cells have, and not every cell of the sweep."""
+    first, *others = [root.cell for root in failing]
+    tags = {tag for tag in _tags(first).items() if all(tag in _tags(cell).items() for cell in others)}
+    everywhere = {tag for tag in tags if all(tag in _tags(cell).items() for cell in every)}
+    return {name: value for name, value in _tags(first).items() if (name, value) in tags - everywhere}
+
+
+def _apart(roots: Sequence[_Root], could: Sequence[Cell], every: Sequence[Cell]) -> list[tuple[str, list[_Root]]]:
     """Roots of one symptom by what sets them apart: a tag over several models nearly all of whose cells fail, or a pair
     of them; else the model."""
     left, found = list(roots), list[tuple[str, list[_Root]]]()
@@ -228,8 +254,7 @@ def _apart(roots: Sequence[_Root], could: Sequence[Cell]) -> list[tuple[str, lis
         keys = {root.cell.key for root in failing}
         models = {root.cell.model for root in failing}
         if len(models) >= SEVERAL and sum(cell.key in keys for cell in having) >= SHARE * len(having):
-            words = ", ".join(f"{name} {value}" for name, value in named.items()) or "everything"
-            found.append((words, failing))
+            found.append((_words(named or _shared(failing, every)), failing))
             left = [root for root in left if not named.items() <= _tags(root.cell).items()]
     by_model: dict[str, list[_Root]] = {}
     for root in left:

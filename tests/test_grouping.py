@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -64,6 +65,14 @@ def test_a_failure_of_another_kind_stands_for_itself(other: Finding) -> None:
     assert len(groups(asked("x:m", STEP, other))) == 2
 
 
+def test_the_clause_that_is_about_what_fails_comes_first() -> None:
+    padded = "append a 1 2 | 3; append a 4 | 5"
+    restore, padding = (failed(clause, padded, 1, 2) for clause in ("branch.crop", "decode.incremental"))
+    cell, cases = asked("x:m", restore, padding)
+    (group,) = groups((cell, sorted(cases, key=lambda case: case.clause)))
+    assert (group.finding.clause, group.also) == ("decode.incremental", ("branch.crop",))
+
+
 def test_what_nearly_all_cells_with_a_tag_show_is_one_group() -> None:
     static = [asked(f"x:{name}?cache=static", CROP) for name in "abcd"]
     dynamic = [asked(f"x:{name}?cache=dynamic") for name in "abcd"]
@@ -74,6 +83,15 @@ def test_what_the_target_says_of_itself_sets_cells_apart() -> None:
     sliding = [asked(f"x:{name}", CROP, layers="sliding") for name in "abc"]
     full = [asked(f"x:{name}", layers="full") for name in "defg"]
     assert told(groups(*sliding, *full)) == [("branch.crop", "layers sliding", 3)]
+
+
+def test_what_only_some_cells_could_show_is_named_by_what_they_share() -> None:
+    static = [asked(f"x:{name}?cache=static", CROP) for name in "abcd"]
+    other = [
+        (cell, [replace(case, verdict=Verdict.UNSUPPORTED) if case.clause == "branch.crop" else case for case in cases])
+        for cell, cases in (asked(f"x:{name}?cache=dynamic") for name in "abcd")
+    ]
+    assert told(groups(*static, *other)) == [("branch.crop", "cache static", 4)]
 
 
 def test_two_options_together_set_cells_apart() -> None:
