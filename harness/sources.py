@@ -122,6 +122,10 @@ def _given(
 ) -> tuple[str, Reference, Implementation | None]:
     """A name for what the user gives, the reference that it is, and what faults on its weights can be simulated with."""
     if isinstance(given, str):
+        target = registry.parsed(given)
+        if give := registry.schemes()[target.scheme].reference:
+            _, reference, carrier = _given(give(target), judged)
+            return given, reference, carrier
         other = registry.resolve(given)
         return given, other.reference or Own(other.implementation), other.carrier
     if isinstance(given, Implementation):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .errors import TargetError
 from .fault import Fault, Kind
@@ -103,6 +104,8 @@ class Scheme:
     mutated: tuple[str, ...] = ()
     raw: bool = False
     """Is all behind the colon the address, a question mark included? Its targets then have no options."""
+    reference: Callable[[Target], Any] | None = None
+    """Where a target of this scheme can be a reference without being an implementation: what it is then."""
     takes: tuple[str, ...] = ()
     """Options of targets that the command line gives by an option of its own: device."""
     swept: tuple[str, ...] = ()

@@ -29,14 +29,34 @@ USAGE = "write py:FILE.py:NAME or py:PACKAGE.MODULE:NAME"
 
 def resolve(target: Target) -> Resolved:
     """Load the file or module, and make the implementation."""
+    module, name, place = _loaded(target)
+    made = _made(name, getattr(module, name), _arguments(target.options), place)
+    return replace(judged_by(Resolved(made, None), _reference(module)), given=None)
+
+
+def reference(target: Target) -> Any:
+    """What a target is as a reference: an object of a class of the user's own, a function of tokens, an implementation."""
+    module, name, place = _loaded(target)
+    value, arguments = getattr(module, name), _arguments(target.options)
+    if _is_implementation(value):
+        return _made(name, value, arguments, place)
+    if not isinstance(value, type):
+        return value
+    try:
+        return value(**arguments)
+    except BaseException as error:
+        raise _broken(f"{name} cannot be made", error) from error
+
+
+def _loaded(target: Target) -> tuple[ModuleType, str, str]:
+    """The module of a target, the name in it, and the place as it was given."""
     place, _, name = target.address.rpartition(":")
     if not place:
         raise TargetError(f"{str(target)!r} does not say what to load and from where; {USAGE}")
     module = _from_file(Path(place)) if place.endswith(".py") or "/" in place else _from_path(place)
     if not hasattr(module, name):
         raise closest(name, _candidates(module), f"name in {place}:")
-    made = _made(name, getattr(module, name), _arguments(target.options), place)
-    return replace(judged_by(Resolved(made, None), _reference(module)), given=None)
+    return module, name, place
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -163,4 +183,4 @@ def _reference(module: ModuleType) -> Any:
     return None if imported else found
 
 
-PY = Scheme(resolve, takes=("device",))
+PY = Scheme(resolve, reference=reference, takes=("device",))

@@ -9,9 +9,10 @@ from textwrap import dedent
 
 import kvconform
 import pytest
+import torch
 from kvconform.harness import registry
 from kvconform.harness.errors import TargetError
-from kvconform.harness.sources import CALL
+from kvconform.harness.sources import CALL, judged_by
 
 ENGINE = """
 import torch
@@ -161,3 +162,30 @@ def test_what_is_wrong_is_told_in_one_line(address: str, folder: Path) -> None:
     with pytest.raises(TargetError) as told:
         registry.resolve(f"py:{address}")
     assert str(told.value) == WRONG[address].format(folder=folder, **places)
+
+
+def test_a_plain_class_of_the_users_own_can_be_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plain_pass.py").write_text(
+        dedent("""
+            import torch
+            from kvconform.reference.shipped import reference
+
+            class Plain:
+                name, vocab_size = "plain", 1200
+
+                def __init__(self, dtype=torch.float32):
+                    self.inner = reference("llama").to(dtype)
+
+                def logits(self, tokens):
+                    return self.inner.logits(tokens)
+
+                def to(self, dtype):
+                    return Plain(dtype)
+        """)
+    )
+    monkeypatch.chdir(tmp_path)
+    mine = registry.resolve("builtin:llama/concat")
+    judged = judged_by(mine, "py:plain_pass.py:Plain")
+    assert judged.reference is not None
+    assert judged.judged_by == "py:plain_pass.py:Plain"
+    assert judged.reference.logits(torch.tensor([[1, 2]])).shape == (1, 2, 1200)
