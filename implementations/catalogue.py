@@ -6,14 +6,16 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any, TypeVar
 
 from ..harness.errors import Unsupported
-from ..harness.fault import Fault, Kind
+from ..harness.fault import Fault, Form, Kind
 from ..harness.implementation import Implementation
 from ..harness.oracle import Reference
+from ..harness.program import Program
 from .builtin import BuiltIn
 from .models import ByPolicy, CachedModel
 from .policy import Concat
@@ -38,6 +40,46 @@ def control(**about: Any) -> Callable[[Way], Way]:
 
 def fault(*, clause: str, shows: str, diagnosis: str, **about: Any) -> Callable[[Way], Way]:
     return _entry(Kind.FAULT, {"clause": clause, "shows": shows, "diagnosis": diagnosis, **about})
+
+
+Policy = TypeVar("Policy", bound=Concat)
+Values = Callable[[BuiltIn, Program], Iterable[int]]
+"""The values of a form's parameter that a program's figures suggest for a target."""
+
+FORMS: dict[str, list[Callable[[Implementation, Program], Iterable[Form]]]] = {}
+"""Further forms of a fault, by its name. Diagnoses simulate them; the table and the mutation check show the fault itself."""
+
+
+def form(
+    of: str, diagnosis: str = "", *, name: str = "", scenario: str = "", values: Values | None = None
+) -> Callable[[type[Policy]], type[Policy]]:
+    """Another form of the fault `of`: its class attribute `value` takes each of `values`, and `diagnosis` says what is
+    wrong, with `{value}` in it. `name` where it deserves one of its own."""
+
+    def add(way: type[Policy]) -> type[Policy]:
+        def forms(target: Implementation, program: Program) -> Iterable[Form]:
+            fault, carrier = CATALOGUE[of], getattr(target, "by_policy", target)
+            if not isinstance(carrier, BuiltIn):
+                return
+            for value in values(carrier, program) if values else (None,):
+                own = way if value is None else type(way.__name__, (way,), {"value": value})
+                yield Form(
+                    name or of,
+                    (diagnosis or fault.diagnosis).format(value=value),
+                    partial(_inject, name or of, own, BuiltIn, MODELS),
+                    "" if value is None else str(value),
+                    scenario or fault.scenario,
+                    fault.clause,
+                )
+
+        FORMS.setdefault(of, []).append(forms)
+        return way
+
+    return add
+
+
+def _others(name: str, target: Implementation, program: Program) -> Iterable[Form]:
+    return (one for forms in FORMS.get(name, ()) for one in forms(target, program))
 
 
 def spoiled_reference(*, clause: str, diagnosis: str, models: tuple[str, ...] = MODELS) -> Callable[[type[Any]], type[Any]]:
@@ -88,6 +130,7 @@ def _add(
         override=override(way),
         models=models,
         family=way.__module__.rpartition(".")[2],
+        others=partial(_others, called),
         **about,
     )
 

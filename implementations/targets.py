@@ -22,7 +22,9 @@ def catalogue() -> dict[str, Fault]:
     from . import candle, correct
     from .catalogue import CATALOGUE
     from .faults import checks, generating, operations, positions, state, storage, visibility, window
+    from .forms import counters, masks, moves, stores
 
+    _ = counters, masks, moves, stores  # loading them has registered the forms
     shown = (correct, positions, storage, visibility, window, state, operations, generating, checks, candle)
     order = {module.__name__.rpartition(".")[2]: place for place, module in enumerate(shown)}
     kinds = list(Kind)

@@ -92,6 +92,8 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[str]:
     lines = [f"  diagnosis: {diagnosis}"]
     if diagnosis.candidates:
         lines.append(f"  or:        {'; '.join(diagnosis.candidates)}")
+    if diagnosis.sentence and diagnosis.symptoms:
+        lines.append(f"  symptoms:  {'; '.join(diagnosis.symptoms)}")
     if diagnosis.basis:
         lines.append(f"  because:   {diagnosis.basis}")
     if diagnosis.next_check:

@@ -13,10 +13,15 @@ from ..implementation import Implementation
 from ..program import Program
 from ..results import Case, Finding
 from ..runner import Divergence
+from ..scope import unsupported
 from ..target import Resolved
 from ..trial import Subject
-from .diagnosis import Diagnosis
+from .diagnosis import Confidence, Diagnosis
+from .figures import PROBES, figures
 from .simulate import ASKED, Simulator
+from .symptoms import of_an_error, symptoms
+
+HISTORIES_ONLY = "only mistaken histories were tried: no implementation is known that faults on these weights could be put into"
 
 
 class Diagnoser:
@@ -44,16 +49,46 @@ class Diagnoser:
     def finding(self, finding: Finding) -> Finding:
         clause = next(one for one in self.clauses if one.id == finding.clause)
         program, before = Program.parse(finding.program), Program.parse(finding.found_in)
-        return replace(finding, diagnosis=self.program(clause, program, Divergence(finding.divergence), finding.step, before))
+        told = self.program(clause, program, Divergence(finding.divergence), finding.step, before, finding.detail)
+        return replace(finding, diagnosis=told)
 
     def program(
-        self, clause: Clause, program: Program, divergence: Divergence, step: int, found_in: Program | None = None
+        self,
+        clause: Clause,
+        program: Program,
+        divergence: Divergence,
+        step: int,
+        found_in: Program | None = None,
+        detail: str = "",
     ) -> Diagnosis | None:
         """What a failing program shows, or None where nothing can be told: a diagnosis never ends a run."""
         try:
-            return self.simulator.diagnose(clause, program, divergence, step, found_in)
+            told = self.simulator.diagnose(clause, program, divergence, step, found_in) or self._symptoms(program)
         except (AdapterError, KvconformError, Unsupported):
             return None
+        if told and self.simulator.carrier is None:
+            told = replace(told, basis="; ".join(filter(None, (told.basis, HISTORIES_ONLY))))
+        error = of_an_error(detail) if divergence in (Divergence.RAISED, Divergence.REFUSAL) else None
+        if error is None:
+            return told
+        told = told or Diagnosis(Confidence.SYMPTOMS)
+        return replace(told, symptoms=(error[0], *told.symptoms), next_check=told.next_check or error[1])
+
+    def _symptoms(self, program: Program) -> Diagnosis | None:
+        """What can be told of a bug that no simulation gives."""
+        found = self.simulator.run(program)
+        if found is None or found.first is None:
+            return None
+        probes: dict[str, bool] = {}
+        for name, probe in PROBES.items():
+            if not unsupported(probe, self.subject.scope) and (ran := self.simulator.run(probe)):
+                probes[name] = ran.first is not None
+        seen = symptoms(program, figures(found), probes, self.subject.scope.landmarks)
+        if not seen.seen:
+            return None
+        check = f"replay {seen.next_program!r}, the least that should show it" if seen.next_program else ""
+        basis = "no simulation gives these logits"
+        return Diagnosis(Confidence.SYMPTOMS, basis=basis, symptoms=seen.seen, suspects=seen.suspects, next_check=check)
 
 
 def _as(carrier: Implementation | None, subject: Subject) -> Implementation | None:

@@ -30,3 +30,16 @@ def could_show(scenario: str, program: Program) -> bool:
             op.kind in ("join", "select") for op in program.ops
         )
     return True
+
+
+def same_ops(program: Program, about: Program) -> bool:
+    """Has a program no kind of op that the other has not, and no ragged or several rows where that one has none?"""
+    return _kinds(program) <= _kinds(about)
+
+
+def _kinds(program: Program) -> set[str]:
+    found = {op.kind for op in program.ops} - {"drop"}
+    appends = [op for op in program.ops if isinstance(op, Append)]
+    found |= {"rows" for op in appends if len(op.rows) > 1} | {"ragged" for op in appends if len(set(map(len, op.rows))) > 1}
+    found |= {"refused" for op in program.ops if op.refused}
+    return found | {"caches" for _ in range(len({op.cache for op in program.ops}) > 1)}

@@ -22,10 +22,10 @@ from .diagnosis import Confidence, Diagnosis
 from .fit import Fit, fit
 from .mistakes import history_forms
 from .outcome import Given, given
-from .relevance import could_show
+from .relevance import could_show, same_ops
 from .suspect import CONFIRMED, EVIDENT, Suspect, told
 
-BUDGET, PATIENCE = 4.0, 30.0
+BUDGET, PATIENCE = 4.0, 120.0
 """Seconds of computing, and of waiting, that one finding may take; what was not tried by then is told."""
 ASKED = 10
 """Programs that a hypothesis is asked of besides the finding's."""
@@ -69,7 +69,7 @@ class Simulator:
         deadline = Deadline.after(self.budget, self.patience)
         if spoiled := self._spoiled:
             return spoiled
-        found = self._run(program)
+        found = self.run(program)
         trial = None
         if clause.check is not logits_match:
             trial = replace(attempt(clause.check, program, self.subject, clause.judged), divergence=divergence)
@@ -102,7 +102,8 @@ class Simulator:
                     return Diagnosis(Confidence.CERTAIN, named[0].name, named[0].diagnosis, basis=basis)
         return None
 
-    def _run(self, program: Program) -> Given | None:
+    def run(self, program: Program) -> Given | None:
+        """What the implementation gives on a program, remembered; None where it cannot be run."""
         if program not in self._given:
             try:
                 self._given[program] = given(program, self.subject)
@@ -129,6 +130,10 @@ class Simulator:
             return form.inject(self.carrier or self.subject.implementation)
         except Unsupported:
             return None
+
+    def _rank(self, form: Form) -> int:
+        fault = self.faults.get(form.fault)
+        return 0 if fault is not None and fault.diagnosis == form.diagnosis else 1 if form.clause else 2
 
     def _fit(self, form: Form, found: Given) -> Fit:
         simulation = self.simulation(form)
@@ -172,12 +177,16 @@ class Simulator:
             if how.same and trial is not None and not how.explained:
                 how = replace(how, same=self._checks(form, clause, trial), texts=how.texts + 1)
             if how.same and how.tells:
-                suspects.append(Suspect(form, how, explained=how.explained, texts=how.texts))
+                suspects.append(Suspect(form, how, self._rank(form), explained=how.explained, texts=how.texts))
             elif found and how.parted is not None and how.parted >= (found.first or 0) and how.distance < nearest[0]:
                 nearest = (how.distance, form.diagnosis)
         if not suspects and found:
             again = [(form, self._fit_again(form, program)) for form in forms if form.scenario == "again"]
-            suspects = [Suspect(form, how, explained=how.explained) for form, how in again if how and how.same and how.tells]
+            suspects = [
+                Suspect(form, how, self._rank(form), explained=how.explained)
+                for form, how in again
+                if how and how.same and how.tells
+            ]
         best = {suspect.sentence for suspect in suspects}
         return suspects, nearest if nearest[1] not in best else (math.inf, ""), tried, len(forms) - tried - useless
 
@@ -225,10 +234,11 @@ class Simulator:
                 continue
             alive = [suspect for suspect in suspects if suspect.refuted is None]
             sentences = {suspect.sentence for suspect in alive}
-            enough = asked >= self.asked and len(sentences) < 2 and max((s.programs for s in alive), default=0) >= CONFIRMED
+            told_apart = len(sentences) < 2 or asked >= 3 * self.asked
+            enough = asked >= self.asked and told_apart and max((s.programs for s in alive), default=0) >= CONFIRMED
             if not alive or enough or deadline.passed:
                 return
-            found = self._run(program)
+            found = self.run(program)
             if found is None:
                 continue
             asked += 1
@@ -237,8 +247,10 @@ class Simulator:
                 if not how.same and len(sentences) == 1:
                     how = self._fit_again(suspect.form, program) or how
                 suspect.asked += 1
-                if not how.same:
+                if not how.same and same_ops(program, about):
                     suspect.refuted = program
+                elif not how.same:
+                    suspect.elsewhere = suspect.elsewhere or program
                 elif how.tells:
                     suspect.programs += 1
                     suspect.explained += how.explained

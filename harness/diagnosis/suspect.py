@@ -19,15 +19,19 @@ EVIDENT = (Divergence.UNSTABLE, Divergence.ALIASED, Divergence.MUTATED, Divergen
 
 @dataclass
 class Suspect:
-    """A form with what speaks for it. `programs`: those besides the finding's in which it shows and is right."""
+    """A form with what speaks for it. `rank`: 0 for the catalogue's own, 1 for its other forms, 2 for mistaken histories.
+    `programs`: those besides the finding's in which it shows and is right. `refuted`: one that it gets wrong, where only
+    such ops occur as in the finding's; `elsewhere`: one that it gets wrong where others do."""
 
     form: Form
     fit: Fit
+    rank: int = 0
     programs: int = 0
     explained: int = 0
     texts: int = 0
     asked: int = 0
     refuted: Program | None = None
+    elsewhere: Program | None = None
 
     @property
     def sentence(self) -> str:
@@ -37,15 +41,18 @@ class Suspect:
 def told(suspects: list[Suspect], divergence: Divergence, margin: tuple[float, str], tried: int, left: int) -> Diagnosis:
     """Put what speaks for the best suspect into a diagnosis."""
     alive = [suspect for suspect in suspects if suspect.refuted is None]
-    ranked = sorted(alive or suspects, key=lambda s: (-s.asked, -min(s.explained, 1), -min(s.fit.texts, 1)))
+    ranked = sorted(alive or suspects, key=_worth)
     best = ranked[0]
-    others = list(dict.fromkeys(s.form.diagnosis for s in ranked if s.sentence != best.sentence)) if alive else []
-    if best.refuted is not None:
+    others = list(dict.fromkeys(s.sentence for s in ranked if s.sentence != best.sentence and _alike(s, best))) if alive else []
+    told_by_logits = bool(best.explained or best.texts)
+    if best.refuted is not None or not (told_by_logits or divergence in EVIDENT):
         confidence = Confidence.SUSPECT
-    elif divergence in EVIDENT or ((best.explained or best.texts) and best.programs >= CONFIRMED and not others):
+    elif divergence in EVIDENT or (best.programs >= CONFIRMED and best.elsewhere is None):
         confidence = Confidence.CERTAIN
+    elif best.elsewhere is not None and best.programs < CONFIRMED:
+        confidence = Confidence.SUSPECT
     else:
-        confidence = Confidence.LIKELY if best.explained or best.fit.texts or best.programs else Confidence.SUSPECT
+        confidence = Confidence.LIKELY
     return Diagnosis(
         confidence,
         best.form.fault,
@@ -57,6 +64,16 @@ def told(suspects: list[Suspect], divergence: Divergence, margin: tuple[float, s
     )
 
 
+def _worth(suspect: Suspect) -> tuple[bool, int, bool, bool, int]:
+    """Sorts the best first: never wrong, right most often, by logits, by an error's words, the catalogue's own."""
+    return (suspect.elsewhere is not None, -suspect.programs, not suspect.explained, not suspect.texts, suspect.rank)
+
+
+def _alike(one: Suspect, best: Suspect) -> bool:
+    """Has no program told the two apart?"""
+    return (one.elsewhere is None) is (best.elsewhere is None) and one.programs == best.programs
+
+
 def _basis(best: Suspect, margin: tuple[float, str], tried: int, left: int) -> str:
     """What the confidence rests on."""
     parts: list[str] = []
@@ -66,11 +83,16 @@ def _basis(best: Suspect, margin: tuple[float, str], tried: int, left: int) -> s
         parts.append("and fails in the same way" if parts else "the reference with this fault fails in the same way")
     elif best.fit.kinds:
         parts.append("it raises at the same op, in other words")
-    parts.append(f"{best.programs} further programs show it" if best.programs else "no further program shows it")
-    if best.refuted is not None:
-        parts.append(f"it does not explain {str(best.refuted)!r}")
+    further = "1 further program shows it" if best.programs == 1 else f"{best.programs} further programs show it"
+    parts.append(further if best.programs else "no further program shows it")
+    if wrong := best.refuted or best.elsewhere:
+        parts.append(f"it does not explain all of {_short(str(wrong))!r}")
     if not math.isinf(margin[0]):
         parts.append(f"the next best of {tried} simulations ({margin[1]}) is {margin[0]:.3g} away")
     if left:
         parts.append(f"{left} were not tried for want of time")
     return "; ".join(parts)
+
+
+def _short(program: str) -> str:
+    return program if len(program) <= 120 else f"{program[:119]}…"
