@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import Unsupported
 from .implementation import Cache, Implementation
+from .passes import PASSES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,7 @@ def called(method: Callable[..., Any], implementation: Implementation, *tokens: 
     """A method with tensors as the implementation wants them. No gradients are recorded: nobody asks for them here."""
     import torch
 
+    PASSES.count()
     with torch.no_grad():
         return taken(method(*(handed(one, implementation) for one in tokens)))
 

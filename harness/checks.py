@@ -182,7 +182,7 @@ def reference_repeats(program: Program, subject: Subject, judged: Judged) -> Tri
 
     for index, tokens in enumerate(_token_tensors(program)):
         with torch.inference_mode():
-            one, other = subject.oracle.reference.logits(tokens), subject.oracle.reference.logits(tokens)
+            one, other = subject.oracle.plain(tokens), subject.oracle.plain(tokens)
         if not one.equal(other):
             step = Step(index, program.ops[index], 0)
             return _failed(program, step, Divergence.UNSTABLE, "the reference gave other logits for the same tokens")
@@ -199,7 +199,7 @@ def reference_is_causal(program: Program, subject: Subject, judged: Judged) -> T
         other = tokens.clone()
         other[:, half:] = _others(other[:, half:], subject)
         with torch.inference_mode():
-            one, changed = subject.oracle.reference.logits(tokens), subject.oracle.reference.logits(other)
+            one, changed = subject.oracle.plain(tokens), subject.oracle.plain(other)
         gap = (one[:, :half] - changed[:, :half]).abs().max().item()
         allowed = allowance(Rounding(), one.abs().max().item(), 0.0, subject.oracle.epsilon).allowed
         if not gap <= allowed:
@@ -222,7 +222,7 @@ def reference_is_sensitive(program: Program, subject: Subject, judged: Judged) -
         other = tokens.clone()
         other[:, :-1] = _others(other[:, :-1], subject)
         with torch.inference_mode():
-            one, changed = subject.oracle.reference.logits(tokens)[:, -1], subject.oracle.reference.logits(other)[:, -1]
+            one, changed = subject.oracle.plain(tokens)[:, -1], subject.oracle.plain(other)[:, -1]
         gap, scale = (one - changed).abs().max().item(), one.abs().max().item()
         if not gap > SENSITIVE * scale:
             detail = f"other past tokens move the reference's logits by {gap:.3g} only, at a scale of {scale:.3g}"

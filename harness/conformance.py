@@ -12,6 +12,7 @@ from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Doubt, Profile, doubt_about, judge_clauses
 from .keeper import Apart
+from .passes import PASSES
 from .results import Case
 from .runner import error_text
 from .sources import Fixed, can_be, dtype_name, name_of, subject_of
@@ -100,7 +101,9 @@ def conform(
     With `doubts` what all clauses rest on is asked first even where it is not among them, once for each precision.
     Findings are named unless `diagnosed` says that nobody reads them.
     """
-    for name in precisions(resolved, dtypes):
+    names = precisions(resolved, dtypes)
+    for place, name in enumerate(names):
+        PASSES.allot(len(names) - place)
 
         def told(clause: Clause, name: str = name) -> None:
             if began:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 from .errors import AdapterError, Unsupported
 from .noise import noise_of
+from .passes import PASSES
 from .place import raised_at
 from .program import Append, Program, Row
 from .runner import Divergence, error_text
@@ -73,6 +74,7 @@ def _generated(program: Program, subject: Subject, way: str) -> tuple[tuple[Row,
         return op.rows, Trial(program, Verdict.FAILED, detail, kind, 0, longest, op.kind, positions=1)
 
     try:
+        PASSES.count(count + (longest + 3) // 4)  # at most: a prompt in chunks, and a call a token
         given = implementation.generate(op.rows, count, way)
         new = [tuple(int(token) for token in row) for row in given]
     except (AdapterError, Unsupported):

@@ -31,6 +31,10 @@ class Unsupported(Exception):
     """Raised by an adapter: the implementation cannot do this, with its own reason. Not a failure."""
 
 
+class Spent(Unsupported):
+    """The budget of forward passes is over, so that nothing more can be asked."""
+
+
 class AdapterError(Exception):
     """The adapter between harness and implementation went wrong, so that nothing can be said of the implementation."""
 

@@ -13,6 +13,7 @@ from .clause import Clause
 from .errors import KvconformError
 from .generate import programs
 from .known import Known, listed
+from .passes import PASSES
 from .pool import Pool
 from .program import Append, Program
 from .registry import FOUNDATION
@@ -41,6 +42,8 @@ class Profile:
     shrink: bool = True
     stop_at_failure: bool = False
     deadline: float | None = None
+    passes: int | None = None
+    """Forward passes that a run may make, shared out among its clauses; None: any number."""
     fixed: int | None = None
     """At most so many of a clause's own programs; None: all."""
     spread: bool = False
@@ -52,7 +55,7 @@ class Profile:
 
     @property
     def expired(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+        return PASSES.over or (self.deadline is not None and time.monotonic() > self.deadline)
 
 
 PROFILES = {
@@ -87,7 +90,8 @@ def in_turn(
     model than the reference's leave everything else inconclusive."""
     doubtful: Case | None = None
     doubt = Doubt()
-    for clause in clauses:
+    for place, clause in enumerate(clauses):
+        PASSES.share(len(clauses) - place)
         if began:
             began(clause)
         case = replace(doubtful, clause=clause.id) if doubtful and doubt.about(clause) else ask(clause)

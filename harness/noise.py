@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from . import calls
+from .comparison import in_slices
 from .history import histories
 from .implementation import Implementation
 from .pool import Pool
@@ -46,6 +47,8 @@ class Noise:
         """Logits `[n, vocab]` that carry the noise and have read no cache."""
         if self.implementation.lossy is not None:
             return self.oracle.rounded(tokens, self.implementation.lossy)
+        if self.oracle.narrow:
+            return self.oracle.nudged(tokens)
         return single_call(self.implementation, tokens)
 
 
@@ -67,6 +70,13 @@ def single_call(implementation: Implementation, tokens: Row) -> Tensor:
 
 def squares(got: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
     """Squared error summed over the vocabulary, and KL divergence from the expected, at each position `[n]`."""
+    import torch
+
+    parts = [_squares(*pair) for pair in in_slices(got, expected)]
+    return torch.cat([error for error, _ in parts]), torch.cat([divergence for _, divergence in parts])
+
+
+def _squares(got: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
     got, expected = got.double(), expected.double()
     log_due, log_got = expected.log_softmax(-1), got.log_softmax(-1)
     divergence = (log_due.exp() * (log_due - log_got)).sum(-1).clamp(min=0)
@@ -182,7 +192,7 @@ def noise_is_noise(program: Program, subject: Subject) -> Trial:
 def _no_noise(row: Row, subject: Subject) -> tuple[str, float] | None:
     """Why the error of a single call on a row is more than noise, with its size, or None."""
     expected, got = subject.oracle.row(row, len(row)), single_call(subject.implementation, row)
-    error, spread = (got - expected).square().mean().sqrt().item(), expected.std().item()
+    error, spread = _rms(got, expected), expected.std().item()
     if not error <= QUIET * spread:
         return f"a call without a past is off by {error:.3g} (RMS), at a deviation of the logits of {spread:.3g}", error
     half = len(row) // 2
@@ -190,7 +200,13 @@ def _no_noise(row: Row, subject: Subject) -> tuple[str, float] | None:
         return None
     other = tuple(token % (subject.implementation.vocab_size - 1) + 1 for token in row[half:])
     changed = single_call(subject.implementation, (*row[:half], *other))[:half]
-    moved = (changed - got[:half]).square().mean().sqrt().item()
-    if not moved <= 2 * error:
-        return f"the first logits of a call move by {moved:.3g} (RMS) with what follows, its noise is {error:.3g}", moved
+    moved = _rms(changed, got[:half])
+    noise = _rms(subject.oracle.nudged(row), expected) if subject.oracle.narrow else error
+    if not moved <= 2 * noise:
+        return f"the first logits of a call move by {moved:.3g} (RMS) with what follows, its noise is {noise:.3g}", moved
     return None
+
+
+def _rms(got: Tensor, expected: Tensor) -> float:
+    """Root mean square of the difference of logits `[n, vocab]`."""
+    return (squares(got, expected)[0].sum().item() / got.numel()) ** 0.5

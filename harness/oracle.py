@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 from .errors import Unsupported
+from .passes import PASSES
 from .program import Row
 
 MEMORY = 256 * 2**20
@@ -112,8 +113,26 @@ class Oracle:
         rounding = getattr(self._reference, "rounded", None)
         if rounding is None:
             raise Unsupported("its store is lossy, and this reference cannot round keys and values to judge it by")
+        PASSES.count()
         with torch.inference_mode():
             return rounding(torch.tensor([tokens]), bits)[0]
+
+    @property
+    def narrow(self) -> bool:
+        """Is it in half precision itself, for want of a wider one on the same weights?"""
+        return self.epsilon > 1e-5 and hasattr(self._reference, "nudged")
+
+    def nudged(self, tokens: Row) -> Tensor:
+        """Logits `[n, vocab]` of the reference with what enters its layers moved by a unit in the last place: the noise of a
+        precision that it is in itself. Raises `Unsupported` where it cannot."""
+        import torch
+
+        nudge = getattr(self._reference, "nudged", None)
+        if nudge is None:
+            raise Unsupported("the reference has this precision only, and cannot say how large its noise is")
+        PASSES.count()
+        with torch.inference_mode():
+            return nudge(torch.tensor([tokens]))[0]
 
     def floor(self, tokens: Row) -> float:
         """The noise of the reference on a row: against itself in float64 where it has that precision, in another batch
@@ -144,6 +163,7 @@ class Oracle:
             import torch
 
             ask = getattr(self._reference, "doubts", None)
+            PASSES.count(3 if ask and self._whole_rows else 1 if ask else 0)
             with torch.inference_mode():
                 self._doubts[tokens] = ask(torch.tensor([tokens]), epsilon) if ask else ()
         reasons = self._doubts[tokens]
@@ -160,13 +180,28 @@ class Oracle:
     def _pass(self, reference: Reference, rows: tuple[Row, ...]) -> Tensor:
         import torch
 
+        return self._counted(reference, torch.tensor(rows))
+
+    def plain(self, tokens: Tensor) -> Tensor:
+        """What the reference gives for these tokens now, not remembered: `[rows, n, vocab]`."""
+        return self._counted(self._reference, tokens)
+
+    def _counted(self, reference: Reference, tokens: Tensor) -> Tensor:
+        import torch
+
         self.passes += 1
+        made = PASSES.made
         with torch.inference_mode():
-            return reference.logits(torch.tensor(rows))
+            logits = reference.logits(tokens)
+        if PASSES.made == made:  # an implementation that is its own reference has counted them itself
+            PASSES.count()
+        return logits
 
 
 def _forget(kept: OrderedDict[tuple[Row, ...], Tensor] | OrderedDict[Row, Tensor]) -> None:
-    size = sum(tensor.nbytes for tensor in kept.values()) if len(kept) % 64 == 0 else 0
+    newest = next(reversed(kept.values()))
+    looks = len(kept) % 64 == 0 or 64 * newest.nbytes > MEMORY  # a large vocabulary fills it sooner
+    size = sum(tensor.nbytes for tensor in kept.values()) if looks else 0
     while size > MEMORY and len(kept) > 1:
         _, oldest = kept.popitem(last=False)
         size -= oldest.nbytes

@@ -162,7 +162,7 @@ def subject_of(implementation: Implementation, resolved: Resolved, name: str, gu
     reference = reference_of(replace(resolved, implementation=implementation))
     try:
         # Half precision is judged against the same weights in float64, by ratio.
-        oracle = Oracle(reference.to(dtype), torch.float64) if name in HALF else Oracle(reference, dtype)
+        oracle = _half(reference.to(dtype), dtype) if name in HALF else Oracle(reference, dtype)
     except Unsupported as reason:
         raise KvconformError(f"the reference cannot judge it in {name}: {reason}") from None
     if isinstance(reference, Own) and implementation.noisy:
@@ -171,6 +171,18 @@ def subject_of(implementation: Implementation, resolved: Resolved, name: str, gu
             "give a reference on the same weights"
         )
     return Subject(implementation, oracle, guard, resolved.given)
+
+
+def _half(reference: Reference, dtype: torch.dtype) -> Oracle:
+    """The same weights in float64, or in half precision where they can be had in no other and the noise can be measured."""
+    import torch
+
+    try:
+        return Oracle(reference, torch.float64)
+    except Unsupported:
+        if not hasattr(reference, "nudged"):
+            raise
+        return Oracle(reference, dtype)
 
 
 def placed(text: str, device: str, *, strict: bool = True) -> str:

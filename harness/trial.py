@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .pool import Pool
 
-from .errors import AdapterError, Lost, Unsupported
+from .errors import AdapterError, Lost, Spent, Unsupported
 from .history import histories
 from .implementation import Implementation
 from .oracle import Oracle
@@ -123,6 +123,8 @@ def attempt(check: Check, program: Program, subject: Subject, judged: Judged = J
         if check not in READ_NO_CACHE and (reason := unsupported(program, subject.scope)):
             return Trial(program, Verdict.UNSUPPORTED, reason)
         return subject.guard.run(partial(check, program, subject, judged), subject.implementation)
+    except Spent as reason:
+        return Trial(program, Verdict.INCONCLUSIVE, str(reason))
     except Unsupported as reason:
         return Trial(program, Verdict.UNSUPPORTED, str(reason))
     except Lost as lost:

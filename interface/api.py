@@ -11,6 +11,7 @@ from ..harness.conformance import Guarding, chosen, conform
 from ..harness.errors import KvconformError
 from ..harness.implementation import Implementation
 from ..harness.judging import PROFILES, Profile
+from ..harness.passes import PASSES
 from ..harness.run import Run, header
 from ..harness.sources import Given, judged_by, name_of
 from ..harness.target import Resolved
@@ -43,7 +44,11 @@ def run_check(
     """Judge one target."""
     started = time.monotonic()
     asked = chosen(registry.clauses(), pattern)
-    cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding, doubts={}))
+    PASSES.begin(profile.passes)
+    try:
+        cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding, doubts={}))
+    finally:
+        PASSES.begin(None)
     about = header(f"check {target}", [target], profile.name, profile.seed, resolved.judged_by)
     return Run(about, cases, seconds=time.monotonic() - started)
 

@@ -241,8 +241,10 @@ def list_(
 def _profile(name: str, examples: int | None, budget: str, seed: int) -> Profile:
     from .api import profile_named
 
-    limit = options.seconds(budget)
-    return profile_named(name, examples=examples, seed=seed, deadline=None if limit is None else time.monotonic() + limit)
+    passes = options.passes(budget)
+    limit = options.seconds(budget) if passes is None else None
+    deadline = None if limit is None else time.monotonic() + limit
+    return profile_named(name, examples=examples, seed=seed, deadline=deadline, passes=passes)
 
 
 def _prepare(out: Path | None, target: str = "", junit: Path | None = None) -> None:

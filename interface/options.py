@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 Clauses = Annotated[str, typer.Option("--clause", help="Ask only clauses whose id matches this pattern, as branch.*")]
 ProfileName = Annotated[str, typer.Option("--profile", help="How much is asked: quick, default or thorough.")]
 Examples = Annotated[int | None, typer.Option("--max-examples", min=0, help="Generated programs a clause.")]
-Budget = Annotated[str, typer.Option("--budget", help="Stop asking after this time: 90s, 5m, 1h.")]
+Budget = Annotated[
+    str, typer.Option("--budget", help="Stop asking after this time, or so many forward passes: 90s, 5m, 1h, 200passes.")
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated programs; the same seed draws the same ones.")]
 Dtypes = Annotated[str, typer.Option("--dtype", help="Precisions to judge in, comma-separated, as float64,float32.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0, help="Seconds that one program may take; 0 for any.")]
@@ -124,8 +127,18 @@ def seconds(budget: str) -> float | None:
     except ValueError:
         found = -1.0
     if not 0 < found < 1e9:
-        raise KvconformError(f"--budget {budget!r} is no time; write it as 90s, 5m or 1h")
+        raise KvconformError(f"--budget {budget!r} is no time; write it as 90s, 5m or 1h, or as 200passes")
     return found
+
+
+def passes(budget: str) -> int | None:
+    """A number of forward passes such as 200passes; None for a time. Raises `KvconformError` for a number that is none."""
+    if not (unit := re.search(r"\s*pass(es)?$", budget)):
+        return None
+    number = budget[: unit.start()]
+    if not number.isascii() or not number.isdecimal() or not 0 < int(number) < 10**9:
+        raise KvconformError(f"--budget {budget!r} is no number of forward passes; write it as 200passes")
+    return int(number)
 
 
 def dtype_names(text: str) -> list[str]:

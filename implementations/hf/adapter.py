@@ -53,6 +53,7 @@ class Transformers(Implementation):
         self.ragged = "left" if "attention_mask" in model.takes else "no"
         self.recording = False
         self.ways = ways(model, kind)
+        self.dtypes = () if model.copies else (str(model.dtype).removeprefix("torch."),)
 
     @property
     def capabilities(self) -> frozenset[str]:

@@ -16,6 +16,9 @@ from ...harness.target import Target
 from .model import Model
 from .options import Options
 
+LARGE = 2 * 2**30
+"""Bytes of weights of which no second copy is made unless `copies=yes`."""
+
 
 def loaded(target: Target, options: Options) -> Model:
     """The model of an `hf:` target. Raises `TargetError`."""
@@ -46,6 +49,7 @@ def ready(module: Any, target: Target, options: Options) -> Model:
         model = Model(module, str(target))
         if options.dtype:
             model = model.to(getattr(torch, options.dtype))
+        model.copies = options.copies == "yes" or (options.copies != "no" and model.weight_bytes <= LARGE)
         if options.compile:
             model.call = torch.compile(module)
     return model

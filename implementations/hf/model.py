@@ -36,6 +36,13 @@ class Model:
         self.device: torch.device = next(module.parameters()).device
         self._others: dict[torch.dtype, Model] = {}
         self.call: Any = module
+        self.copies = True
+        """May there be a copy of its weights, in another precision?"""
+
+    @property
+    def weight_bytes(self) -> int:
+        """What its weights take in memory."""
+        return sum(weight.nbytes for weight in self.module.parameters())
 
     @cached_property
     def config(self) -> Any:
@@ -107,9 +114,12 @@ class Model:
         return self.call(input_ids=tokens.to(self.device), **given)
 
     def to(self, dtype: torch.dtype) -> Model:
-        """The same model in another precision, kept for the next time."""
+        """The same model in another precision, kept for the next time. Raises `Unsupported` where no copy may be made."""
         if dtype == self.dtype:
             return self
+        if not self.copies:
+            size = f"{self.weight_bytes / 2**30:.2g} GiB of weights"
+            raise Unsupported(f"no second copy is made of its {size}: leave the precision as it is, or say copies=yes")
         if dtype not in self._others:
             self._others[dtype] = Model(_converted(self.module, dtype), self.name)
         return self._others[dtype]

@@ -18,6 +18,7 @@ class Options:
 
     Empty strings leave the choice to the library. `fault` names a way of the catalogue by which the cache is kept instead.
     `capacity` is the length of caches that have one, `bits` the precision of quantised ones.
+    `copies`: may there be a second one of the weights, in another precision? Left out, as long as they are small.
     """
 
     cache: str = "default"
@@ -27,6 +28,7 @@ class Options:
     positions: str = "implicit"
     capacity: int = 64
     bits: int = 4
+    copies: str = ""
     seed: int = 0
     compile: bool = False
     fault: str = ""
@@ -34,7 +36,11 @@ class Options:
     trust_remote_code: bool = False
 
 
-CHOICES: Mapping[str, tuple[str, ...]] = {"dtype": ("", *DTYPES), "positions": ("implicit", "explicit")}
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "dtype": ("", *DTYPES),
+    "positions": ("implicit", "explicit"),
+    "copies": ("", "yes", "no"),
+}
 ONLY_FOLDERS = ("gguf", "trust_remote_code")
 ONLY_DRAWN = ("seed",)
 LACKING = {"hf": ONLY_DRAWN, "arch": ONLY_FOLDERS, "model": (*ONLY_DRAWN, *ONLY_FOLDERS)}

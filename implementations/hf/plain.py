@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,6 +54,21 @@ class Plain:
         """`[rows, n, vocab]` for tokens `[rows, n]`."""
         with self.model.running():
             return self.model(tokens, use_cache=False).logits[..., : self.vocab_size]
+
+    def nudged(self, tokens: Tensor) -> Tensor:
+        """Logits `[rows, n, vocab]` where each number that leaves the embedding is one unit in the last place off or none, at
+        random and always alike. No cache is read, and the noise goes through all layers as that of their own rounding does."""
+        random = torch.Generator().manual_seed(0)
+
+        def nudge(module: Any, given: Any, output: Tensor) -> Tensor:
+            side = torch.randint(0, 2, output.shape, generator=random).to(output.device) - 0.5
+            return (output.float() * (1 + torch.finfo(output.dtype).eps * side * 1.02)).to(output.dtype)
+
+        hook = self.model.module.get_input_embeddings().register_forward_hook(nudge)
+        try:
+            return self.logits(tokens)
+        finally:
+            hook.remove()
 
     def doubts(self, tokens: Tensor, epsilon: float) -> Sequence[str]:
         """For each of tokens `[1, n]` why its logits may be others: from a tie on every later token sees the difference."""
