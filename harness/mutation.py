@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from .clause import Clause
+from .diagnosis.diagnose import Diagnoser
 from .errors import Unsupported
 from .fault import Fault, Kind
 from .implementation import Implementation
 from .judging import Profile, judge_clause
 from .oracle import Oracle
 from .results import Case, content_id
+from .target import Resolved
 from .tolerance import Band
 from .trial import Judged, Subject, Trial, Verdict, attempt
 
@@ -30,7 +32,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault or control on one model: what became of it. `examples` are the programs run until it was caught."""
+    """A fault or control on one model: what became of it. `examples` are the programs run until it was caught; `named`,
+    where that was asked, whether its diagnosis is right, and how sure it is."""
 
     target: str
     fault: str
@@ -41,6 +44,7 @@ class Mutant:
     clause: str = ""
     examples: int | None = None
     detail: str = ""
+    named: str = ""
 
     @property
     def id(self) -> str:
@@ -63,17 +67,18 @@ def mutants(
     clauses: Sequence[Clause],
     profile: Profile,
     began: Callable[[str], None] | None = None,
+    diagnosed: bool = False,
 ) -> Iterator[Mutant]:
-    """Every fault and control on every model that it applies to."""
+    """Every fault and control on every model that it applies to; with `diagnosed` also whether its name is found."""
     chosen = replace(profile, shrink=False, stop_at_failure=True)
     for fault in faults:
         for base in bases:
             if began:
                 began(f"{fault.name} on {base.target}")
-            yield _mutant(base, fault, clauses, chosen)
+            yield _mutant(base, fault, clauses, chosen, diagnosed)
 
 
-def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profile) -> Mutant:
+def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profile, diagnosed: bool) -> Mutant:
     empty = Mutant(base.target, fault.name, fault.kind, fault.family, fault.clause, Outcome.NOT_APPLICABLE)
     try:
         implementation = fault.inject(base.implementation)
@@ -85,7 +90,13 @@ def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profil
         return _control(empty, subject, clauses, profile)
     if base.model in fault.equivalent:
         return _proved(empty, subject, fault.equivalent[base.model], clauses, profile)
-    return _fault(empty, subject, fault, clauses, profile, own=base.model in fault.models)
+    found, caught = _fault(empty, subject, fault, clauses, profile, own=base.model in fault.models)
+    if not diagnosed or caught is None or not caught.findings:
+        return found
+    resolved = Resolved(implementation, oracle.reference, carrier=base.implementation)
+    told = Diagnoser(resolved, subject, clauses=clauses).finding(caught.findings[0]).diagnosis
+    right = told is not None and fault.diagnosis in (told.sentence, *told.candidates)
+    return replace(found, named=f"right: {told.confidence}" if told and right else f"wrong: {told or 'nothing is told'}")
 
 
 def _control(empty: Mutant, subject: Subject, clauses: Sequence[Clause], profile: Profile) -> Mutant:
@@ -110,7 +121,10 @@ def _proved(empty: Mutant, subject: Subject, reason: str, clauses: Sequence[Clau
     return replace(found, outcome=Outcome.SURVIVED, detail=f"declared equivalent ({reason}), and it shows: {found.detail}")
 
 
-def _fault(empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clause], profile: Profile, own: bool) -> Mutant:
+def _fault(
+    empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clause], profile: Profile, own: bool
+) -> tuple[Mutant, Case | None]:
+    """What became of a fault, and the case that caught it."""
     family = sorted(
         (clause for clause in clauses if clause.family == fault.clause_family), key=lambda clause: clause.id != fault.clause
     )
@@ -121,28 +135,25 @@ def _fault(empty: Mutant, subject: Subject, fault: Fault, clauses: Sequence[Clau
         # Of a reference that proves nothing the clause can only say that nothing can be told.
         unclear = fault.spoil is not None and clause.id == fault.clause and case.verdict is Verdict.INCONCLUSIVE
         if case.verdict is Verdict.FAILED or unclear:
-            return replace(
-                empty,
-                outcome=Outcome.CAUGHT,
-                clause=clause.id,
-                examples=sum(one.examples_to_failure or one.programs for one in cases),
-                detail=case.reason,
-            )
+            programs = sum(one.examples_to_failure or one.programs for one in cases)
+            caught = replace(empty, outcome=Outcome.CAUGHT, clause=clause.id, examples=programs, detail=case.reason)
+            return caught, case
     if errored := [case for case in cases if case.verdict is Verdict.ERRORED]:
-        return replace(empty, outcome=Outcome.ERRORED, clause=errored[0].clause, detail=errored[0].reason)
+        return replace(empty, outcome=Outcome.ERRORED, clause=errored[0].clause, detail=errored[0].reason), None
     others = [judge_clause(clause, subject, empty.target, profile) for clause in clauses if clause not in family]
     outside = [case for case in others if case.verdict is Verdict.FAILED]
     if outside and not own:
         detail = f"caught outside of its family: {outside[0].reason}"
-        return replace(empty, outcome=Outcome.CAUGHT, clause=outside[0].clause, detail=detail)
+        return replace(empty, outcome=Outcome.CAUGHT, clause=outside[0].clause, detail=detail), outside[0]
     if outside:
         detail = f"caught by {outside[0].clause} only, which is not of the family that must catch it"
-        return replace(empty, outcome=Outcome.SURVIVED, detail=detail)
+        return replace(empty, outcome=Outcome.SURVIVED, detail=detail), None
     if _changes_anything(subject, [*family, *(c for c in clauses if c not in family)]):
-        return replace(empty, outcome=Outcome.SURVIVED, detail="it moves logits, and no clause says so")
+        return replace(empty, outcome=Outcome.SURVIVED, detail="it moves logits, and no clause says so"), None
     if not own:  # somebody's model, of which the catalogue cannot know
-        return replace(empty, outcome=Outcome.PROVED, detail=f"it changes nothing on any program, in {subject.dtype_name}")
-    return replace(empty, outcome=Outcome.EQUIVALENT, detail="it changes nothing on any program")
+        detail = f"it changes nothing on any program, in {subject.dtype_name}"
+        return replace(empty, outcome=Outcome.PROVED, detail=detail), None
+    return replace(empty, outcome=Outcome.EQUIVALENT, detail="it changes nothing on any program"), None
 
 
 def _changes_anything(subject: Subject, clauses: Sequence[Clause]) -> bool:

@@ -35,6 +35,7 @@ def run_mutation(
     profile: Profile,
     dtypes: Sequence[str] = (),
     began: Callable[[str], None] | None = None,
+    diagnosed: bool = False,
 ) -> Run:
     """Inject faults into a target, or into every model that a scheme names for it; in float64 unless told otherwise."""
     started = time.monotonic()
@@ -45,6 +46,6 @@ def run_mutation(
         for name, resolved in loaded.items()
         for subject in subjects(resolved, dtypes or _widest(resolved))
     ]
-    found = tuple(mutants(bases, faults, registry.clauses(), profile, began))
+    found = tuple(mutants(bases, faults, registry.clauses(), profile, began, diagnosed))
     about = header(f"mutate {target}".strip(), targets, profile.name, profile.seed)
     return Run(about, mutants=found, problems=tuple(judgement(found)), seconds=time.monotonic() - started)

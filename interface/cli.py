@@ -175,6 +175,7 @@ def mutate(
     seed: options.Seed = 0,
     dtypes: options.Dtypes = "",
     faults: Annotated[str, typer.Option("--fault", help="Inject only faults whose name matches this pattern.")] = "*",
+    diagnose: Annotated[bool, typer.Option("--diagnose", help="Say too whether each fault is named right.")] = False,
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: options.Out = None,
@@ -190,7 +191,7 @@ def mutate(
     chosen, profile = chosen_faults(faults), _profile(profile_name, max_examples, budget, seed)
     _prepare(out, target or "builtin:", junit)
     with progress("mutate", len(chosen) * (1 if target else 4)) as began:
-        run = run_mutation(target, chosen, profile, options.dtype_names(dtypes), began)
+        run = run_mutation(target, chosen, profile, options.dtype_names(dtypes), began, diagnose)
     show(run, as_text(run, sentences(), only_failures), as_json, out, junit)
     raise typer.Exit(exit_code(run.mutants))
 

@@ -113,7 +113,7 @@ def mutant_table(mutants: Sequence[Mutant], style: str = "simple") -> str:
         (mutant for mutant in mutants if mutant.outcome is not Outcome.NOT_APPLICABLE),
         key=lambda mutant: ORDER.index(mutant.outcome),
     )
-    text = STYLES[style]
+    text, named = STYLES[style], any(mutant.named for mutant in mutants)
     lines = [
         (
             text(mutant.fault),
@@ -122,9 +122,10 @@ def mutant_table(mutants: Sequence[Mutant], style: str = "simple") -> str:
             mutant.outcome,
             text(mutant.clause or "—"),
             "—" if mutant.examples is None else mutant.examples,
+            *([text(mutant.named or "—")] if named else []),
             text(mutant.detail),
         )
         for mutant in shown
     ]
-    columns = ("fault", "on", "kind", "outcome", "clause", "programs", "what")
+    columns = ("fault", "on", "kind", "outcome", "clause", "programs", *(["named"] if named else []), "what")
     return tabulate(lines, columns, tablefmt=style, disable_numparse=True)
