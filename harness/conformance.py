@@ -12,6 +12,7 @@ from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Doubt, Profile, doubt_about, judge_clauses
 from .keeper import Apart
+from .locate import located
 from .passes import PASSES
 from .results import Case
 from .runner import error_text
@@ -95,11 +96,12 @@ def conform(
     guarding: Guarding | None = None,
     doubts: dict[str, Doubt] | None = None,
     diagnosed: bool = True,
+    locating: bool = False,
 ) -> Iterator[Case]:
     """Ask every clause in every precision; one that the implementation cannot even be put in is errored throughout.
 
     With `doubts` what all clauses rest on is asked first even where it is not among them, once for each precision.
-    Findings are named unless `diagnosed` says that nobody reads them.
+    Findings are named unless `diagnosed` says that nobody reads them; with `locating` they say where they begin.
     """
     names = precisions(resolved, dtypes)
     for place, name in enumerate(names):
@@ -121,7 +123,8 @@ def conform(
             if doubts is not None and name not in doubts:
                 doubts[name] = doubt_about(asked, target, profile, clauses)
             cases = judge_clauses(clauses, asked, target, profile, told, (doubts or {}).get(name))
-            yield from map(Diagnoser(resolved, asked).case, cases) if diagnosed else cases
+            named = map(Diagnoser(resolved, asked).case, cases) if diagnosed else cases
+            yield from (located(case, asked) for case in named) if locating else named
         finally:
             asked.guard.close()
 

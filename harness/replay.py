@@ -11,6 +11,7 @@ from . import registry, saved
 from .conformance import chosen, subjects
 from .errors import AdapterError, ProgramError, Unsupported
 from .history import histories
+from .locate import told
 from .match import logits_match
 from .program import Append, Op, Program, print_op
 from .runner import Step, execute
@@ -23,9 +24,10 @@ WIDEST_OP = 48
 
 
 def replayed(
-    target: str, resolved: Resolved, text: str, clause: str = "", dtypes: Sequence[str] = ()
+    target: str, resolved: Resolved, text: str, clause: str = "", dtypes: Sequence[str] = (), locate: bool = False
 ) -> Iterator[tuple[str, int]]:
-    """For each precision a table of the steps with the verdict below, and the exit code that it stands for."""
+    """For each precision a table of the steps with the verdict below, and the exit code that it stands for. With `locate` a
+    failure's verdict is followed by where it begins."""
     program = saved_program(text) or Program.parse(text)
     histories(program)
     check, judged = logits_match, Judged.ALL
@@ -47,6 +49,8 @@ def replayed(
         largest = f"max |Δlogit| {trial.difference:.3g}" if trial.verdict is Verdict.PASSED else trial.detail
         where = f" at op {trial.step}, token {trial.token}" if trial.verdict is Verdict.FAILED else ""
         last = f"{target} in {subject.dtype_name}: {trial.verdict}{where}: {largest}{sizes}"
+        if locate and trial.verdict is Verdict.FAILED and trial.step is not None:
+            last += f"\nlocated: {told(subject, program, trial.step)}"
         yield f"{shown}\n\n{last}", {Verdict.PASSED: 0, Verdict.FAILED: 1}.get(trial.verdict, 2)
 
 

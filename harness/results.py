@@ -43,6 +43,8 @@ class Finding:
     """Lengths at which the implementation says that its behaviour changes."""
     given: str | None = None
     """Where the user gave the reference: its target, or nothing for an object of the user's."""
+    located: str = ""
+    """Where in the model the failure begins, or why that cannot be said; empty where it was not asked."""
     known: str = ""
     """Why it is a known deviation, where it is one."""
 

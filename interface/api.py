@@ -40,13 +40,14 @@ def run_check(
     dtypes: Sequence[str],
     began: Callable[[str], None] | None = None,
     guarding: Guarding | None = None,
+    locate: bool = False,
 ) -> Run:
     """Judge one target."""
     started = time.monotonic()
     asked = chosen(registry.clauses(), pattern)
     PASSES.begin(profile.passes)
     try:
-        cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding, doubts={}))
+        cases = tuple(conform(target, resolved, asked, profile, dtypes, began, guarding, doubts={}, locating=locate))
     finally:
         PASSES.begin(None)
     about = header(f"check {target}", [target], profile.name, profile.seed, resolved.judged_by)
@@ -74,6 +75,7 @@ def check(
     quiet: bool = False,
     time_limit: float | None = TIME_LIMIT,
     isolate: bool = False,
+    locate: bool = False,
 ) -> Run:
     """Judge a target string or an implementation of your own; print the verdict unless `quiet`, and give the run.
 
@@ -82,12 +84,13 @@ def check(
     implementation's own `full`, or its own single calls on a fresh cache, which is weaker. A program that takes longer than
     `time_limit` seconds (None: any) is errored, and the run goes on. With `isolate` the implementation, or a pickled copy
     of it, runs in a process of its own, so that it goes on after a crash too.
+    With `locate` a finding says in which attention layer and tensor it begins.
     """
     from ..reports.terminal import check_report
 
     name, resolved = _resolved(target, reference)
     guarding = guarding_of(target, time_limit, isolate)
-    run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes, None, guarding)
+    run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes, None, guarding, locate)
     if not quiet:
         print(check_report(run, sentences()))
     return run

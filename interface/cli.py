@@ -105,6 +105,7 @@ def check(
     isolate: options.Isolate = None,
     known: options.Known = None,
     strict: options.Strict = False,
+    locate: options.Locate = False,
     only_failures: options.OnlyFailures = False,
     as_json: options.AsJson = False,
     out: options.Out = None,
@@ -132,7 +133,7 @@ def check(
     guarding = guarding_of(target, time_limit, apart)
     resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     with progress(f"check {target}", total) as began:
-        run = run_check(target, resolved, pattern, profile, names, began, guarding)
+        run = run_check(target, resolved, pattern, profile, names, began, guarding, locate)
     saved.keep(kept, run.cases)
     odd = options.stale_entries(entries, map(Seen.of, run.cases))
     run = replace(run, problems=tuple(odd) if strict else ())
@@ -206,6 +207,7 @@ def replay(
     dtypes: options.Dtypes = "",
     reference: options.ReferenceName = "",
     device: options.Device = "",
+    locate: options.Locate = False,
 ) -> None:
     """Run one program step by step. Exit code 0: it passed; 1: it failed; 2: it cannot be told."""
     from ..harness import registry
@@ -217,7 +219,7 @@ def replay(
     target = placed(target, device)
     resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     code = 0
-    for text, worst in replayed(target, resolved, program, pattern, names):
+    for text, worst in replayed(target, resolved, program, pattern, names, locate):
         typer.echo(text)
         code = 1 if 1 in (code, worst) else max(code, worst)
     raise typer.Exit(code)

@@ -81,6 +81,8 @@ def failure_block(alike: Sequence[Finding], sentences: Mapping[str, str]) -> str
         lines.append(f"  known:     {finding.known}")
     if finding.diagnosis:
         lines += diagnosis_lines(finding.diagnosis)
+    if finding.located:
+        lines.append(f"  located:   {finding.located}")
     if also:
         lines.append(f"  breaks too: {', '.join(also)}")
     lines += ["  Reproduce with:", f"    {finding.reproduce}"]
