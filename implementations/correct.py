@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..harness.errors import Unsupported
 from .builtin import BuiltIn
 from .catalogue import control, correct
 from .policy import Concat, Contents
@@ -105,6 +106,9 @@ class PrefixCached(BuiltIn):
     def kept(self, shared: int, length: int) -> int:
         """How many tokens of the old prompt are kept: one must be fed, or there are no logits."""
         return min(shared, length - 1)
+
+    def fixed_cache(self, rows: int) -> Concat:
+        raise Unsupported("it goes on from caches of its own kind")
 
     def feed(self, cache: Concat, tokens: Tensor, padding: Tensor | None) -> Tensor:
         if cache.length or cache.rows > 1 or tokens.shape[0] > 1 or padding is not None:

