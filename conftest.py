@@ -86,3 +86,18 @@ def candle() -> Path:
     where = ["--target-dir", str(binary.parent.parent), "--manifest-path", str(source)]
     subprocess.run(["cargo", "build", "--quiet", "--release", "--locked", "--offline", *where], check=True)
     return binary
+
+
+@pytest.fixture(scope="session")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A command's outcome in an empty folder; the same words run once. See tests/command_line.py."""
+    from command_line import kvconform
+
+    known: dict[tuple[str, ...], Any] = {}
+
+    def run(*words: str) -> Any:
+        if words not in known:
+            known[words] = kvconform(*words, cwd=tmp_path_factory.mktemp("empty"))
+        return known[words]
+
+    return run

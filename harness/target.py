@@ -117,8 +117,14 @@ class Scheme:
     """Modules that loading any of its targets imports: a sweep's processes are forked from one that has imported them."""
 
 
+SOME = 8
+"""Names that an error shows of those that there are."""
+
+
 def closest(word: str, known: Iterable[str], what: str) -> TargetError:
     """The error for a name that is not known, with the nearest ones."""
     names = list(known)
-    near = difflib.get_close_matches(word, names, n=3) or names[:8]
-    return TargetError(f"no {what} {word!r}; did you mean {' or '.join(near)}?")
+    if near := difflib.get_close_matches(word, names, n=3):
+        return TargetError(f"no {what} {word!r}; did you mean {' or '.join(near)}?")
+    more = ", …" if len(names) > SOME else ""
+    return TargetError(f"no {what} {word!r}; there are {', '.join(names[:SOME])}{more}")
