@@ -199,11 +199,31 @@ def test_a_conformance_class_that_lacks_something_says_what(pytester: pytest.Pyt
         class TestNothing(kvconform.Conformance):
             pass
 
-        class TestNoReference(kvconform.Conformance):
+        class TestUnfinished(kvconform.Conformance):
             implementation = kvconform.Implementation()
         """
     )
     result = pytester.runpytest_subprocess("-k", "prefill.identity")
     result.assert_outcomes(failed=2, deselected=2 * (len(CLAUSES) - 1))
-    result.stdout.fnmatch_lines(["*TestNoReference needs a reference*"])
+    result.stdout.fnmatch_lines(["*Implementation does not define new_cache(self, rows=1): without it nothing can be asked*"])
     result.stdout.re_match_lines([r".*TestNothing needs a target.*"])
+
+
+def test_the_smoke_stage_comes_first_in_pytest_too(pytester: pytest.Pytester) -> None:
+    """A test of one clause says that the adapter is at fault, and does not blame the cache."""
+    pytester.makepyfile(
+        """
+        import kvconform
+
+
+        class TestMine(kvconform.Conformance):
+            target = "builtin:gpt/returns_tuple"
+        """
+    )
+    result = pytester.runpytest_subprocess("-k", "crop")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(
+        [
+            "branch.crop inconclusive: the adapter is at fault, not the cache: adapter.answers failed: append gave a tuple of 2*",
+        ]
+    )
