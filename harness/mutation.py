@@ -90,7 +90,7 @@ def _mutant(base: Base, fault: Fault, clauses: Sequence[Clause], profile: Profil
         return _control(empty, subject, clauses, profile)
     if base.model in fault.equivalent:
         return _proved(empty, subject, fault.equivalent[base.model], clauses, profile)
-    found, caught = _fault(empty, subject, fault, clauses, profile, own=base.model in fault.models)
+    found, caught = _fault(empty, subject, fault, clauses, profile, own=not fault.models or base.model in fault.models)
     if not diagnosed or caught is None or not caught.findings:
         return found
     resolved = Resolved(implementation, oracle.reference, carrier=base.implementation)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 COMMAND = Path(sys.executable).with_name("kvconform")
-COMMANDS = ("check", "table", "mutate", "replay", "sweep", "list", "report", "diff", "record", "compare")
+COMMANDS = ("check", "table", "mutate", "replay", "sweep", "list", "explain", "report", "diff", "record", "compare")
 
 Done = subprocess.CompletedProcess[str]
 

@@ -11,7 +11,7 @@ from kvconform.harness.conformance import conform
 from kvconform.harness.judging import Profile
 from kvconform.harness.results import Case
 from kvconform.reference.export import export
-from kvconform.reference.shipped import reference
+from kvconform.reference.shipped import WINDOW, reference
 
 FEW = Profile("few", examples=2, shrink=False, fixed=2)
 
@@ -36,7 +36,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def mistral(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return export(tmp_path_factory.mktemp("mistral"), window=12)
+    return export(tmp_path_factory.mktemp("mistral"), window=WINDOW)
 
 
 def test_transformers_computes_what_our_own_reference_computes(llama: Path, mistral: Path):

@@ -483,7 +483,7 @@ def test_a_program_that_is_lost_is_errored_and_the_run_goes_on(engines: ModuleTy
     assert re.search(MISBEHAVING[kind], told), told
     assert "\n" not in errored.reason
     assert 0 < errored.conclusive < errored.programs
-    assert {case.verdict for case in others} == {Verdict.PASSED, Verdict.UNSUPPORTED}
+    assert {case.verdict for case in others} <= {Verdict.PASSED, Verdict.UNSUPPORTED}
     assert sum(tally(cases).values()) == len(cases)
     assert exit_code(cases) == 2
 
