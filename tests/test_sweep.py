@@ -155,7 +155,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     assert Counter(_finished(path)) == Counter(KILLED)
     run = result_file.read(tmp_path / "out" / "result.jsonl")
     assert [cell.target for cell in run.cells] == KILLED
-    assert done.returncode == 1
+    assert done.returncode == 1, (done.returncode, done.stdout, done.stderr)
 
     other = kvconform(*words, "--max-examples", "0", "--clause", "prefill.identity", cwd=tmp_path)
     assert "sweep begins afresh, for profile is sweep with 0 examples" in other.stderr
