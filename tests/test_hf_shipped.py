@@ -72,5 +72,5 @@ def test_a_static_cache_passes_until_it_is_overfilled(llama: Path):
 def test_sliding_caches_pass_around_their_window(mistral: Path):
     for cache in ("default", "dynamic", "static"):
         resolved = registry.resolve(f"hf:{mistral}?cache={cache}")
-        assert 12 in resolved.implementation.landmarks
+        assert WINDOW in resolved.implementation.landmarks
         assert not wrong(cases(f"hf:{mistral}?cache={cache}", "float64"))
