@@ -173,6 +173,8 @@ def _beam(program: Program, subject: Subject, prompt: Row, chosen: Row) -> Trial
         fronts = {kept for front in fronts for kept in _kept(_grown(subject, prompt, front), step * unsure)}
         if len(fronts) > BRANCHES:
             detail = f"more than {BRANCHES} sets of beams tie within the noise after {step} tokens"
+            if subject.implementation.noisy or subject.implementation.lossy is not None:
+                raise Unsupported(f"its arithmetic is approximate: {detail}")
             return Trial(program, Verdict.INCONCLUSIVE, detail, allowance=measured)
     ends = [(beam, max(one.score for one in front) - beam.score) for front in fronts for beam in front]
     bound = len(chosen) * unsure
