@@ -123,9 +123,9 @@ def doubt_about(subject: Subject, target: str, profile: Profile, asked: Sequence
     """What the clauses say that all others rest on, where they are not asked themselves; up to the first that does not
     hold, or that is lost."""
     doubt = Doubt()
-    for clause in registry.clauses():
-        if clause.family not in FOUNDATION or clause in asked:
-            continue
+    first = [clause for clause in registry.clauses() if clause.family in FOUNDATION and clause not in asked]
+    for place, clause in enumerate(first):
+        PASSES.share(len(first) - place + len(asked))
         case = judge_clause(clause, subject, target, replace(profile, shrink=False, saved=()))
         doubt = doubt.after(clause, case)
         if doubt.reason or case.verdict is Verdict.ERRORED:

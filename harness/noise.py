@@ -33,15 +33,22 @@ class Noise:
     def __init__(self, subject: Subject) -> None:
         self.implementation, self.oracle = subject.implementation, subject.oracle
         self._rows: dict[Row, tuple[Tensor, Tensor]] = {}
+        self._longer: dict[Row, Row] = {}
 
     def of(self, tokens: Row) -> tuple[Tensor, Tensor]:
         """Squared error and KL divergence of the noise at each position of a row."""
-        if tokens not in self._rows:
+        whole = self._longer.get(tokens, tokens)
+        if whole not in self._rows:
             if len(self._rows) > 2000:
                 self._rows.clear()
+                self._longer.clear()
             expected = self.oracle.row(tokens, len(tokens))
             self._rows[tokens] = squares(self.logits(tokens), expected)
-        return self._rows[tokens]
+            whole = tokens
+            if self.oracle.narrow:  # one pass over a large model serves all that a row begins with
+                self._longer |= {tokens[:length]: tokens for length in range(1, len(tokens) + 1)}
+        error, divergence = self._rows[whole]
+        return error[: len(tokens)], divergence[: len(tokens)]
 
     def logits(self, tokens: Row) -> Tensor:
         """Logits `[n, vocab]` that carry the noise and have read no cache."""
@@ -94,6 +101,9 @@ def ratio_match(program: Program, subject: Subject, judged: Judged, tolerance: R
     chosen = [step for step in steps if step.comparison and judged.includes(step)]
     if judged is not Judged.FRESH:
         chosen = _after_what_it_is_about(program, chosen)
+    if subject.oracle.narrow:
+        for row in longest_rows(program):
+            noise_of(subject).of(row)
     pool, worst = Pool(), (0.0, steps[-1], 0)
     for step in chosen:
         for place, part in enumerate(_positions(step, program, subject)):
