@@ -102,10 +102,9 @@ def main() -> None:
                 f"| {copies} | {found['code']} | {found['passes']} | {found['loading']} | {found['loaded'] / mib:.0f} MiB "
                 f"| {found['most'] / mib:.0f} MiB | {growth / mib:.0f} MiB | {growth / weights:.2f} | {found['seconds']:.0f} |"
             )
-        print(
-            f"\nThe copy costs {(most[1] - most[0]) / weights:.1f} times the weights. What else grows does not grow with them: pages of the"
-        )
-        print("weights' file that are read when first used, at most 256 MiB of remembered logits, slices of comparisons.")
+        cost = (most[1] - most[0]) / weights
+        print(f"\nThe copy costs {cost:.1f} times the weights. Without it there grow: pages of the weights' file")
+        print("that are read when first used, at most 256 MiB of remembered logits, and slices of comparisons.")
         print("\nWithout a copy the run said:\n")
         print("\n".join(f"    {line.rstrip()[:150]}".rstrip() for line in texts[0].strip().splitlines()))
 
