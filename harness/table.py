@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from .clause import Clause
@@ -145,6 +145,8 @@ def _diagnosis(trial: Trial, caught: Case | None, diagnoser: Diagnoser) -> str:
     if trial.verdict is Verdict.FAILED and trial.step is not None and trial.divergence is not None:
         start = Program(trial.program.ops[: trial.step + 1])
         asked = next(clause for clause in diagnoser.clauses if clause.check is logits_match)
+        asked = next((clause for clause in diagnoser.clauses if caught and clause.id == caught.clause), asked)
+        asked = replace(asked, check=logits_match)
         told = diagnoser.program(asked, start, trial.divergence, trial.step)
     else:
         told = diagnoser.finding(caught.findings[0]).diagnosis if caught and caught.findings else None

@@ -37,7 +37,7 @@ def listed(patterns: Sequence[str]) -> list[Listed]:
 
 PROGRAMS = 3
 """A clause's own programs that a row's verdict rests on; `check` asks them all."""
-CONFIRMING = 3
+CONFIRMING = 6
 """Programs by which a row's diagnosis is confirmed; `check` asks more."""
 PROCESSES = 2
 """Rows are made in so many processes."""
@@ -98,7 +98,7 @@ def _row_of(target: str, profile: Profile) -> Made:
     if model not in _oracles:
         _oracles[model] = Oracle(reference_of(resolved), resolved.implementation.dtype)
     subject = Subject(resolved.implementation, _oracles[model])
-    diagnoser = Diagnoser(resolved, _widest(resolved, model), asked=CONFIRMING)
+    diagnoser = Diagnoser(resolved, _widest(resolved, model), asked=CONFIRMING, quick=True)
     return table_row(target, resolved.fault, subject, resolved.sample, registry.clauses(), profile, diagnoser)
 
 

@@ -34,13 +34,14 @@ class Diagnoser:
         faults: Mapping[str, Fault] | None = None,
         clauses: Sequence[Clause] | None = None,
         asked: int = ASKED,
+        quick: bool = False,
     ) -> None:
-        """`asked`: programs by which a name is confirmed."""
+        """`asked`: programs by which a name is confirmed; `quick`: the first name that fits is taken."""
         self.subject = subject
         self.clauses = registry.clauses() if clauses is None else clauses
         carrier = _as(resolved.carrier or registry.carrier(resolved.reference), subject)
         known = registry.faults() if faults is None else faults
-        self.simulator = Simulator(subject, carrier, known, self.clauses, asked=asked)
+        self.simulator = Simulator(subject, carrier, known, self.clauses, asked=asked, quick=quick)
 
     def case(self, case: Case) -> Case:
         """The case with its findings diagnosed."""

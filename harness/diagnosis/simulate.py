@@ -7,13 +7,15 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import islice
+from weakref import WeakKeyDictionary
 
 from ..clause import Clause
 from ..errors import AdapterError, KvconformError, Unsupported
 from ..fault import Fault, Form, Kind
 from ..implementation import Implementation
 from ..match import logits_match
+from ..oracle import Oracle
 from ..program import Program
 from ..runner import Divergence
 from ..trial import READ_NO_CACHE, Subject, Trial, Verdict, attempt
@@ -27,8 +29,15 @@ from .suspect import CONFIRMED, EVIDENT, Suspect, told
 
 BUDGET, PATIENCE = 4.0, 120.0
 """Seconds of computing, and of waiting, that one finding may take; what was not tried by then is told."""
+FAMILY, OWN, ALL = range(3)
+"""How widely forms are tried: the catalogue's of the clause's family, all of the catalogue, every form."""
+ASKED_OF_CLAUSE = 4
+"""Further programs that a clause's own check is asked about."""
 ASKED = 10
 """Programs that a hypothesis is asked of besides the finding's."""
+
+
+_SPOILED: WeakKeyDictionary[Oracle, Diagnosis | None] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -58,8 +67,10 @@ class Simulator:
     budget: float = BUDGET
     patience: float = PATIENCE
     asked: int = ASKED
+    quick: bool = False
+    """Faults as the catalogue has them, of the clause's family first: all else is tried only where none is certain."""
     _given: dict[Program, Given | None] = field(default_factory=dict[Program, "Given | None"])
-    _named: list[str] = field(default_factory=list[str])
+    _known: list[str] = field(default_factory=list[str])
 
     def diagnose(
         self, clause: Clause, program: Program, divergence: Divergence, step: int, found_in: Program | None = None
@@ -67,33 +78,54 @@ class Simulator:
         """The bug that a finding shows, or None where no known one gives these logits. `found_in` is the program that
         failed before it was shrunk."""
         deadline = Deadline.after(self.budget, self.patience)
-        if spoiled := self._spoiled:
+        if spoiled := self._spoiled():
             return spoiled
         found = self.run(program)
         trial = None
         if clause.check is not logits_match:
             trial = replace(attempt(clause.check, program, self.subject, clause.judged), divergence=divergence)
-        suspects, margin, tried, left = self._first(found, clause, program, trial, deadline)
+        made = None
+        for width in (FAMILY, OWN, ALL) if self.quick else (ALL,):
+            suspects, margin, tried, left = self._first(found, clause, program, trial, deadline, width)
+            suspects = self._asked(suspects, found, clause, program, divergence, step, found_in, deadline)
+            made = told(suspects, divergence, margin, tried, left) if suspects else made
+            if made is not None and made.confidence in (Confidence.CERTAIN, Confidence.LIKELY):
+                break
+        if made is not None and made.confidence is not Confidence.SUSPECT:
+            self._known.insert(0, made.sentence)
+        return made
+
+    def _asked(
+        self,
+        suspects: list[Suspect],
+        found: Given | None,
+        clause: Clause,
+        program: Program,
+        divergence: Divergence,
+        step: int,
+        found_in: Program | None,
+        deadline: Deadline,
+    ) -> list[Suspect]:
+        """What is left of the suspects of the finding's program once others have been asked."""
         if any(suspect.fit.texts for suspect in suspects):  # the same words tell more than another error at the same op
             suspects = [suspect for suspect in suspects if suspect.explained or suspect.texts]
-        if not suspects:
-            return None
         if divergence is Divergence.ACCEPTED:
             suspects = self._beyond(suspects, found, beyond(program, step))
         if divergence not in EVIDENT and clause.check not in READ_NO_CACHE:
-            self._ask_more(suspects, program, found_in, deadline)
+            by_logits = [suspect for suspect in suspects if suspect.explained or clause.check is logits_match]
+            self._ask_more(by_logits, program, found_in, deadline)
+            self._ask_clause([suspect for suspect in suspects if suspect not in by_logits], clause, program, deadline)
         if divergence is Divergence.LENGTH:  # a number alone is explained by too much
             suspects = [suspect for suspect in suspects if suspect.refuted is None]
-            if not suspects:
-                return None
-        made = told(suspects, divergence, margin, tried, left)
-        if made.confidence is not Confidence.SUSPECT:
-            self._named.insert(0, made.sentence)
-        return made
+        return suspects
 
-    @cached_property
     def _spoiled(self) -> Diagnosis | None:
-        """The clauses that ask the reference itself name what is wrong with it."""
+        """The clauses that ask the reference itself name what is wrong with it: asked once for each oracle."""
+        if self.subject.oracle not in _SPOILED:
+            _SPOILED[self.subject.oracle] = self._asked_of_reference()
+        return _SPOILED[self.subject.oracle]
+
+    def _asked_of_reference(self) -> Diagnosis | None:
         for clause in self.clauses:
             named = [fault for fault in self.faults.values() if fault.spoil is not None and fault.clause == clause.id]
             for program in clause.fixed(self.subject.scope) if named else ():
@@ -121,7 +153,7 @@ class Simulator:
                 found += fault.forms(self.carrier, program)
         found += history_forms(self.subject, longest)
         chosen = [form for form in found if could_show(form.scenario, program)]
-        chosen.sort(key=lambda form: (form.diagnosis not in self._named, form.clause.partition(".")[0] != clause.family))
+        chosen.sort(key=lambda form: (form.diagnosis not in self._known, form.clause.partition(".")[0] != clause.family))
         return chosen
 
     def simulation(self, form: Form) -> Implementation | None:
@@ -130,6 +162,9 @@ class Simulator:
             return form.inject(self.carrier or self.subject.implementation)
         except Unsupported:
             return None
+
+    def _width(self, form: Form, clause: Clause) -> int:
+        return ALL if self._rank(form) else FAMILY if form.clause.partition(".")[0] == clause.family else OWN
 
     def _rank(self, form: Form) -> int:
         fault = self.faults.get(form.fault)
@@ -154,7 +189,7 @@ class Simulator:
         return fit(found, simulation)
 
     def _first(
-        self, found: Given | None, clause: Clause, program: Program, trial: Trial | None, deadline: Deadline
+        self, found: Given | None, clause: Clause, program: Program, trial: Trial | None, deadline: Deadline, width: int
     ) -> tuple[list[Suspect], tuple[float, str], int, int]:
         """The forms that fit the finding's program, and how near the best of the others came."""
         suspects: list[Suspect] = []
@@ -164,7 +199,7 @@ class Simulator:
             return [], nearest, 0, 0
         if found is not None and self.carrier and fit(found, self.carrier).tells:
             return [], nearest, 0, 0  # it is what a right cache gives on these weights: no bug of a cache
-        forms = self._forms(clause, program)
+        forms = [form for form in self._forms(clause, program) if width >= self._width(form, clause)]
         for form in forms:
             if deadline.passed:
                 break
@@ -225,6 +260,19 @@ class Simulator:
             if how.same:
                 chosen.append(replace(suspect, explained=suspect.explained + how.explained))
         return chosen or suspects
+
+    def _ask_clause(self, suspects: list[Suspect], clause: Clause, about: Program, deadline: Deadline) -> None:
+        """Where logits are right and a clause's own check is not: what it says of its other programs."""
+        others = (program for program in clause.fixed(self.subject.scope) if program != about)
+        for program in islice(others, ASKED_OF_CLAUSE if suspects else 0):
+            if deadline.passed:
+                return
+            trial = attempt(clause.check, program, self.subject, clause.judged)
+            for suspect in suspects:
+                if not self._checks(suspect.form, clause, trial):
+                    suspect.refuted = suspect.refuted or program
+                elif trial.verdict is Verdict.FAILED:
+                    suspect.programs += 1
 
     def _ask_more(self, suspects: list[Suspect], about: Program, found_in: Program | None, deadline: Deadline) -> None:
         """Further programs are run on the implementation, until one suspect is left and has been confirmed."""
