@@ -52,6 +52,19 @@ def test_a_fault_is_named_and_certain(target: str, program: str) -> None:
     assert told.margin is None or told.margin > 1e-6
 
 
+@pytest.mark.parametrize("way", ["pos_zero", "no_cat", "wrong_shape"])
+def test_a_fault_is_named_under_noisy_arithmetic(way: str) -> None:
+    resolved = registry.resolve(f"builtin:noisy/{way}")
+    clause = next(one for one in registry.clauses() if one.id == "any.program")
+    divergence = Divergence.SHAPE if way == "wrong_shape" else Divergence.LOGITS
+    told = Diagnoser(resolved, subject(resolved, "float32")).program(
+        clause, Program.parse("append a 1 2; append a 3"), divergence, 0 if way == "wrong_shape" else 1
+    )
+    assert resolved.fault is not None
+    assert told is not None
+    assert told.sentence == resolved.fault.diagnosis
+
+
 def test_a_finding_carries_its_diagnosis() -> None:
     found = findings("builtin:gpt/crop_ignored", "branch.crop")
     assert found

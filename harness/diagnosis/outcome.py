@@ -77,9 +77,10 @@ class Given:
         return None
 
 
-def given(program: Program, subject: Subject, allowed_as: Given | None = None) -> Given:
+def given(program: Program, subject: Subject, allowed_as: Given | None = None, noise: Implementation | None = None) -> Given:
     """Run a program on the implementation under its guard, and hold it against the reference. With `allowed_as` it goes
-    where the reference cannot: all that it gives is wrong, and may differ from a simulation as in that program."""
+    where the reference cannot: all that it gives is wrong, and may differ from a simulation as in that program. `noise` is
+    what the noise of noisy arithmetic is measured on, where a right implementation of the same arithmetic is at hand."""
 
     def run() -> tuple[Outcome, ...]:
         return tuple(outcomes(program, subject.implementation))
@@ -90,6 +91,7 @@ def given(program: Program, subject: Subject, allowed_as: Given | None = None) -
         bounds = tuple(tuple(most for _ in outcome.rows) for outcome in found)
         all_wrong = tuple(tuple((True,) * len(row) for row in outcome.rows) for outcome in found)
         return Given(program, found, ((),) * len(found), bounds, all_wrong)
+    loud = subject if noise is None else Subject(noise, subject.oracle)
     pasts = histories(program)
     single = _rounding(program, subject)
     expected: list[tuple[Tensor, ...]] = []
@@ -98,9 +100,7 @@ def given(program: Program, subject: Subject, allowed_as: Given | None = None) -
         rows = pasts[outcome.index + 1].caches.get(outcome.op.cache, ())
         due = tuple(subject.oracle.row(row, len(got)) for row, got in zip(rows, outcome.rows, strict=False))
         expected.append(due)
-        allowed.append(
-            tuple(_noise(subject, row, len(got)) if single is None else single for row, got in _pairs(rows, outcome))
-        )
+        allowed.append(tuple(_noise(loud, row, len(got)) if single is None else single for row, got in _pairs(rows, outcome)))
     wrong = tuple(
         tuple(tuple(differing(got, one, most)) for got, one, most in zip(outcome.rows, due, bounds, strict=True))
         for outcome, due, bounds in zip(found, expected, allowed, strict=True)

@@ -119,6 +119,17 @@ class Simulator:
             suspects = [suspect for suspect in suspects if suspect.refuted is None]
         return suspects
 
+    @property
+    def _noise(self) -> Implementation | None:
+        """The carrier where its arithmetic is as noisy: a fault of single calls is then no noise."""
+        carrier, judged = self.carrier, self.subject.implementation
+        alike = carrier is not None and (carrier.noisy, carrier.lossy, carrier.dtype) == (
+            judged.noisy,
+            judged.lossy,
+            judged.dtype,
+        )
+        return carrier if alike else None
+
     def _spoiled(self) -> Diagnosis | None:
         """The clauses that ask the reference itself name what is wrong with it: asked once for each oracle."""
         if self.subject.oracle not in _SPOILED:
@@ -129,7 +140,10 @@ class Simulator:
         for clause in self.clauses:
             named = [fault for fault in self.faults.values() if fault.spoil is not None and fault.clause == clause.id]
             for program in clause.fixed(self.subject.scope) if named else ():
-                if attempt(clause.check, program, self.subject, clause.judged).verdict is not Verdict.PASSED:
+                if attempt(clause.check, program, self.subject, clause.judged).verdict in (
+                    Verdict.FAILED,
+                    Verdict.INCONCLUSIVE,
+                ):
                     basis = f"{clause.id} asks the reference for just this, without the implementation"
                     return Diagnosis(Confidence.CERTAIN, named[0].name, named[0].diagnosis, basis=basis)
         return None
@@ -138,7 +152,7 @@ class Simulator:
         """What the implementation gives on a program, remembered; None where it cannot be run."""
         if program not in self._given:
             try:
-                self._given[program] = given(program, self.subject)
+                self._given[program] = given(program, self.subject, noise=self._noise)
             except (AdapterError, Unsupported, KvconformError):
                 self._given[program] = None
         return self._given[program]
@@ -179,8 +193,8 @@ class Simulator:
         prompt for its prefixes say, is then the same."""
         simulation = self.simulation(form)
         try:
-            given(program, self.subject)
-            found = given(program, self.subject)
+            given(program, self.subject, noise=self._noise)
+            found = given(program, self.subject, noise=self._noise)
         except (AdapterError, Unsupported, KvconformError):
             return None
         if simulation is None:
@@ -212,7 +226,8 @@ class Simulator:
             if how.same and trial is not None and not how.explained:
                 how = replace(how, same=self._checks(form, clause, trial), texts=how.texts + 1)
             if how.same and how.tells:
-                suspects.append(Suspect(form, how, self._rank(form), explained=how.explained, texts=how.texts))
+                rank = self._rank(form) - (form.clause == clause.id)  # what the clause is there for, before all else
+                suspects.append(Suspect(form, how, rank, explained=how.explained, texts=how.texts))
             elif found and how.parted is not None and how.parted >= (found.first or 0) and how.distance < nearest[0]:
                 nearest = (how.distance, form.diagnosis)
         if not suspects and found:
@@ -241,6 +256,8 @@ class Simulator:
             return False
         if trial.divergence is Divergence.LENGTH and other.detail != trial.detail:
             return False
+        if not trial.differences and not other.differences:
+            return other.detail == trial.detail
         pairs = list(zip(trial.differences, other.differences, strict=False))
         return len(trial.differences) == len(other.differences) and all(
             at == place and math.isclose(gap, size, rel_tol=1e-2, abs_tol=1e-9) for (at, gap), (place, size) in pairs

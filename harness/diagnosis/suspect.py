@@ -19,7 +19,8 @@ EVIDENT = (Divergence.UNSTABLE, Divergence.ALIASED, Divergence.MUTATED, Divergen
 
 @dataclass
 class Suspect:
-    """A form with what speaks for it. `rank`: 0 for the catalogue's own, 1 for its other forms, 2 for mistaken histories.
+    """A form with what speaks for it. `rank`: 0 for the catalogue's own, 1 for its other forms, 2 for mistaken histories,
+    and one less where the clause that failed is the one that the fault must be caught by.
     `programs`: those besides the finding's in which it shows and is right. `refuted`: one that it gets wrong, where only
     such ops occur as in the finding's; `elsewhere`: one that it gets wrong where others do."""
 
