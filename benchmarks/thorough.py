@@ -87,11 +87,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--programs", type=int, default=2000, help="programs for each implementation and precision")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--from-cell", type=int, default=0, help="go on from this cell, where a run was cut short")
     asked = parser.parse_args()
     ways = [way for way in registry.faults().values() if way.kind is not Kind.FAULT]
     # Each way on its first model, and the plain cache on every one.
     names = [f"builtin:{way.models[0]}/{way.name}" for way in ways] + [f"builtin:{model}/concat" for model in MODELS[1:]]
-    cells = [(name, dtype) for name in names for dtype in ("float32", "float64")]
+    cells = [(name, dtype) for name in names for dtype in ("float32", "float64")][asked.from_cell :]
     print("# Many programs on every correct implementation\n\nMade by `python benchmarks/thorough.py", end="")
     print(f" --programs {asked.programs}`; torch {torch.__version__}.\n")
     columns = ("implementation", "precision", "programs", "passed", "other", "median ops", "two caches or more")
