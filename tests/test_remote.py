@@ -149,7 +149,9 @@ def test_an_engine_that_is_killed_from_outside_costs_one_program() -> None:
             killed.set()
             threading.Timer(0.1, lambda: os.kill(engine.engine.living().process.process.pid, signal.SIGKILL)).start()
 
-    asked = [clause for clause in registry.clauses() if clause.family in ("lifecycle", "branch", "batch")]
+    unclear = ("lifecycle.replay", "branch.select")  # some of their programs ask what no engine of this kind can tell
+    families = ("lifecycle", "branch", "batch")
+    asked = [clause for clause in registry.clauses() if clause.family in families and clause.id not in unclear]
     found = list(conform(target, resolved, asked, BRIEF, ("float32",), kill))
     assert killed.is_set()
     errored = [case for case in found if case.verdict is Verdict.ERRORED]
