@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,36 @@ def test_imports_inside_the_package_are_relative_and_lead_somewhere() -> None:
                 continue
             target = ROOT.joinpath(*resolved(path, level, name))
             assert target.is_dir() or target.with_suffix(".py").is_file(), f"{path}:{line} imports {name}, which is not there"
+
+
+def test_no_two_modules_need_each_other() -> None:
+    """Imports inside functions count too, those for type checkers do not: they are what a circle is hidden in."""
+    needs: dict[Path, set[Path]] = {}
+    for path in MODULES:
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        typed = {node for block in ast.walk(tree) if _for_types(block) for node in ast.walk(block)}
+        found = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level and node not in typed]
+        names = [name for node in found for name in _reached(path, node)]
+        needs[path] = {name for name in names if name != path}
+    TopologicalSorter(needs).prepare()
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _reached(path: Path, node: ast.ImportFrom) -> Iterator[Path]:
+    """The modules that a `from` imports: the one that is named, or those among its names."""
+    base = (
+        resolved(path, node.level, node.module) if node.module else path.parent.parts[: len(path.parent.parts) - node.level + 1]
+    )
+    module = Path(*base).with_suffix(".py")
+    if (ROOT / module).is_file():
+        yield module
+        return
+    for name in node.names:
+        inside = Path(*base, f"{name.name}.py")
+        yield inside if (ROOT / inside).is_file() else Path(*base, "__init__.py")
 
 
 def test_only_the_root_names_modules_of_the_package_in_strings() -> None:

@@ -16,9 +16,9 @@ from ...harness.errors import Unsupported
 from ...harness.implementation import Implementation, generating
 from ..builtin import BuiltIn
 from ..policy import Concat
-from .caches import Kind, layers_of
+from .caches import Kind, carried, fresh, layers_of
 from .generating import generated, ways
-from .model import CACHE_WORDS, Model
+from .model import Model
 from .traits import Traits, traits_of
 
 
@@ -185,17 +185,6 @@ class Transformers(Implementation):
         return type(self)(self.model.to(dtype), self.kind, self.name, self.explicit, self.traits)
 
 
-def fresh(kind: Kind, model: Model, recording: bool) -> Any:
-    """A cache of this kind that was never fed; None where the model makes it."""
-    if kind.make is None:
-        return None
-    with model.running():
-        made = kind.make(model.config)
-        if recording and hasattr(made, "activate_past_recording"):
-            made.activate_past_recording()
-    return made
-
-
 def _cut(mask: Tensor, length: int) -> int:
     """The slot behind which every row holds so many tokens. Raises `Unsupported` where padding keeps rows apart."""
     held = torch.nn.functional.pad(mask.long().cumsum(-1), (1, 0))
@@ -203,16 +192,3 @@ def _cut(mask: Tensor, length: int) -> int:
     if not len(places):
         raise Unsupported("padding lies between its rows' tokens, and a rollback takes as many slots from every row")
     return int(places[-1])
-
-
-def carried(output: Any, given: Any) -> Any:
-    """The cache that a call returned, whatever it is called there, else the one that it was given.
-
-    Raises `Unsupported` where there is neither.
-    """
-    for word in CACHE_WORDS:
-        if getattr(output, word, None) is not None:
-            return getattr(output, word)
-    if given is None:
-        raise Unsupported(f"{type(output).__name__} carries no cache: it has {', '.join(output)}")
-    return given

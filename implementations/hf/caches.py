@@ -10,8 +10,9 @@ from typing import Any
 
 from transformers import cache_utils
 
-from ...harness.errors import TargetError, UnsupportedTarget
+from ...harness.errors import TargetError, Unsupported, UnsupportedTarget
 from ...harness.target import closest
+from .model import CACHE_WORDS, Model
 from .options import Options
 
 Make = Callable[[Any], Any]
@@ -105,6 +106,30 @@ def _built(name: str, kind: Any, options: Options, **more: Any) -> Kind:
         capacity = options.capacity
         return Kind(name, lambda config: kind(config=config, max_cache_len=capacity, **more), capacity=capacity)
     return Kind(name, lambda config: kind(config=config, **more))
+
+
+def fresh(kind: Kind, model: Model, recording: bool) -> Any:
+    """A cache of this kind that was never fed; None where the model makes it."""
+    if kind.make is None:
+        return None
+    with model.running():
+        made = kind.make(model.config)
+        if recording and hasattr(made, "activate_past_recording"):
+            made.activate_past_recording()
+    return made
+
+
+def carried(output: Any, given: Any) -> Any:
+    """The cache that a call returned, whatever it is called there, else the one that it was given.
+
+    Raises `Unsupported` where there is neither.
+    """
+    for word in CACHE_WORDS:
+        if getattr(output, word, None) is not None:
+            return getattr(output, word)
+    if given is None:
+        raise Unsupported(f"{type(output).__name__} carries no cache: it has {', '.join(output)}")
+    return given
 
 
 def layers_of(cache: Any) -> Sequence[Any]:

@@ -24,6 +24,7 @@ from ..models import ByPolicy
 from ..policy import CacheShape, Concat
 from .caches import layers_of
 from .model import Model
+from .traits import positions_table
 
 SEAM = "kvconform_policy"
 """The name of the attention function, as `set_attn_implementation` takes it."""
@@ -97,8 +98,6 @@ class PolicyModel(ByPolicy):
     @property
     def _limit(self) -> int | None:
         """Rows of a table of learned positions; None where positions are no table."""
-        from .traits import positions_table
-
         return positions_table(self.plain)
 
     def forward(self, tokens: Tensor, cache: Concat) -> Tensor:

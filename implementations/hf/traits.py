@@ -19,7 +19,7 @@ from torch import nn
 
 from ...harness.errors import Unsupported
 from ...harness.runner import error_text
-from .caches import Kind, full_capacity, layers_of, windows
+from .caches import Kind, carried, fresh, full_capacity, layers_of, windows
 from .model import Model
 
 FARTHEST = 160
@@ -88,8 +88,6 @@ def traits_of(model: Model, kind: Kind) -> Traits:
 
 
 def _fed(model: Model, kind: Kind, rows: int, cache: Any = None) -> Any:
-    from .adapter import carried, fresh
-
     cache = fresh(kind, model, recording=True) if cache is None else cache
     given = {} if cache is None else {model.cache_word: cache}
     with model.running():
