@@ -19,23 +19,25 @@ from .runner import error_text
 from .sources import Fixed, can_be, dtype_name, name_of, subject_of
 from .target import Resolved
 from .trial import Subject, Verdict
-from .watchdog import TIME_LIMIT, Guard, Watchdog
+from .watchdog import STALL_LIMIT, TIME_LIMIT, Guard, Watchdog
 
 
 @dataclass(frozen=True)
 class Guarding:
     """How a program that hangs or kills its process is kept from ending the run. `limit`: seconds that one may take
-    (None: any). With a `recipe` (see `worker`) the implementation is built and run in a worker, else in this process."""
+    (None: any). With a `recipe` (see `worker`) the implementation is built and run in a worker, else in this process.
+    `stall`: seconds that a foreign engine may be silent in the middle of a reply (None: any)."""
 
     limit: float | None = TIME_LIMIT
     recipe: Callable[[], Any] | None = None
+    stall: float | None = STALL_LIMIT
 
     def guarded(self, implementation: Implementation, name: str) -> tuple[Implementation, Guard]:
         """The implementation in a precision, and what runs its programs."""
         put = _precision(implementation, name)
         if isinstance(implementation, Apart):  # it lives in a process of its own already
             apart = cast("Apart", put())
-            apart.keeper.limit = self.limit
+            apart.keeper.limit, apart.keeper.stall = self.limit, self.stall
             return apart, apart.keeper
         if self.recipe is None:
             guard = Watchdog(self.limit)

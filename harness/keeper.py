@@ -37,8 +37,10 @@ class Keeper(Guard, Generic[P]):
     not for several.
     """
 
-    def __init__(self, limit: float | None) -> None:
+    def __init__(self, limit: float | None, stall: float | None = None) -> None:
         self.limit = limit
+        self.stall = stall
+        """Seconds of silence in the middle of an answer (None: any), for processes whose answers come piece by piece."""
         self.life = 0
         """Tells the processes apart that there have been."""
         self._left: float | None = None

@@ -38,15 +38,24 @@ class Link:
         self._last = ""
         self._come = bytearray()
         self._wanted = 0
+        self._stall: float | None = None
 
     def exchange(
-        self, op: str, fields: Mapping[str, Any], block: bytes | None, seconds: float | None, limit: float | None
+        self,
+        op: str,
+        fields: Mapping[str, Any],
+        block: bytes | None,
+        seconds: float | None,
+        limit: float | None,
+        stall: float | None = None,
     ) -> tuple[Message, bytearray]:
-        """The reply and its block, within so many seconds, which are what is left of `limit`.
+        """The reply and its block, within so many seconds, which are what is left of `limit`. Once a reply has begun, the
+        other side may be silent for `stall` seconds at a time (None: any).
 
         Raises `Broken`, `Died` or `TimeLimit`; no further exchange is possible then.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
+        self._stall = stall
         if self.number:  # what comes before hello is told as what stands in place of its reply
             self.settle()
         number, self.number = self.number, self.number + 1
@@ -94,7 +103,15 @@ class Link:
         return block
 
     def _more(self, op: str, deadline: float | None) -> None:
-        read = self.stream.receive(deadline)
+        begun = bool(self._come or self._wanted)
+        patience = None if self._stall is None or not begun else time.monotonic() + self._stall
+        stalls = patience is not None and (deadline is None or patience < deadline)
+        try:
+            read = self.stream.receive(patience if stalls else deadline)
+        except TimeoutError:
+            if not stalls:
+                raise
+            raise TimeLimit(f"its reply to {op} stops{self._so_far()}; nothing more came for {self._stall:g} s") from None
         if not read:
             raise Died(f"{self.stream.ending()} in {op}{self._so_far()}")
         self._come += read

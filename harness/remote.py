@@ -12,7 +12,7 @@ from .errors import Broken, Died, Lost, TargetError
 from .keeper import Apart
 from .session import Command, Engine
 from .target import Resolved, Scheme, Target
-from .watchdog import TIME_LIMIT
+from .watchdog import STALL_LIMIT, TIME_LIMIT
 from .wire import Refused
 
 if TYPE_CHECKING:
@@ -37,9 +37,11 @@ class RemoteEngine(Apart):
 
     refusals = (Refused,)
 
-    def __init__(self, command: Command, dtype: str = "", limit: float | None = TIME_LIMIT) -> None:
+    def __init__(
+        self, command: Command, dtype: str = "", limit: float | None = TIME_LIMIT, stall: float | None = STALL_LIMIT
+    ) -> None:
         """Raises `Lost` where the engine does not start."""
-        self.keeper = self.engine = Engine(command, dtype, limit)
+        self.keeper = self.engine = Engine(command, dtype, limit, stall)
         about = self.engine.about
         build, weights = about.get("version"), about.get("model")
         self.name = " ".join(filter(None, [about["name"], build, weights and f"({weights})"]))
@@ -66,7 +68,7 @@ class RemoteEngine(Apart):
     def beside(self) -> RemoteEngine:
         """The same engine in another process, so that nothing that the reference is asked touches what is judged."""
         if self._twin is None:
-            self._twin = RemoteEngine(self.engine.command, self.engine.dtype, self.engine.limit)
+            self._twin = RemoteEngine(self.engine.command, self.engine.dtype, self.engine.limit, self.engine.stall)
         return self._twin
 
     def new_cache(self, rows: int = 1) -> Handle:
@@ -124,7 +126,7 @@ class RemoteEngine(Apart):
         self.engine.close()
 
     def to(self, dtype: torch.dtype) -> RemoteEngine:
-        return RemoteEngine(self.engine.command, str(dtype).removeprefix("torch."), self.engine.limit)
+        return RemoteEngine(self.engine.command, str(dtype).removeprefix("torch."), self.engine.limit, self.engine.stall)
 
     def _logits(self, op: str, tokens: Tensor, fields: dict[str, Any]) -> Tensor:
         import torch

@@ -14,7 +14,7 @@ from .keeper import Keeper
 from .link import Link, Stream
 from .message import VERSION, Message
 from .output import said
-from .watchdog import TIME_LIMIT
+from .watchdog import STALL_LIMIT, TIME_LIMIT
 from .wire import Raised, as_exception
 
 START = 120.0
@@ -77,27 +77,34 @@ class Command:
 class Session:
     """A process that has said hello, and the exchange with it."""
 
-    def __init__(self, command: Command, limit: float | None) -> None:
+    def __init__(self, command: Command, limit: float | None, stall: float | None) -> None:
         """Raises `Lost`."""
         self.limit = None if limit is None else max(START, limit)
+        self.stall = stall
         self.process = command.start()
         self.link = Link(self.process)
         self.about: Message = {}
 
     def ask(
-        self, op: str, fields: Message, block: bytes | None, seconds: float | None, limit: float | None
+        self,
+        op: str,
+        fields: Message,
+        block: bytes | None,
+        seconds: float | None,
+        limit: float | None,
+        stall: float | None = None,
     ) -> tuple[Message, bytearray]:
         with self._last_words_told():
-            return self.link.exchange(op, fields, block, seconds, limit)
+            return self.link.exchange(op, fields, block, seconds, limit, stall)
 
     def greet(self, dtype: str) -> None:
         """Say hello, and put the engine in a precision where one is named."""
-        self.about, _ = self.ask("hello", {"kvconform": VERSION}, None, self.limit, self.limit)
+        self.about, _ = self.ask("hello", {"kvconform": VERSION}, None, self.limit, self.limit, self.stall)
         _must_be_ok("hello", self.about)
         if (spoken := self.about["kvconform"]) != VERSION:
             raise Broken(f"it speaks version {spoken} of the protocol, and here {VERSION} is spoken")
         if dtype:
-            reply, _ = self.ask("to", {"dtype": dtype}, None, self.limit, self.limit)
+            reply, _ = self.ask("to", {"dtype": dtype}, None, self.limit, self.limit, self.stall)
             _must_be_ok(f"to {dtype}", reply)
 
     def forget_output(self) -> None:
@@ -121,9 +128,11 @@ class Session:
 class Engine(Keeper[Session]):
     """Keeps a process of an engine, which computes in `dtype` (empty: as it does by itself)."""
 
-    def __init__(self, command: Command, dtype: str = "", limit: float | None = TIME_LIMIT) -> None:
+    def __init__(
+        self, command: Command, dtype: str = "", limit: float | None = TIME_LIMIT, stall: float | None = STALL_LIMIT
+    ) -> None:
         """Raises `Lost` where it does not start."""
-        super().__init__(limit)
+        super().__init__(limit, stall)
         self.command = command
         self.dtype = dtype
         self.about: Message = {}
@@ -131,7 +140,7 @@ class Engine(Keeper[Session]):
         self.about = self.living().about
 
     def start(self) -> Session:
-        session = Session(self.command, self.limit)
+        session = Session(self.command, self.limit, self.stall)
         try:
             session.greet(self.dtype)
             if self.about and (changed := [key for key in DECISIVE if session.about.get(key) != self.about.get(key)]):
@@ -144,7 +153,7 @@ class Engine(Keeper[Session]):
     def ask(self, op: str, block: bytes | None = None, **fields: Any) -> tuple[Message, bytearray]:
         """Carry out an op. Raises `Refused`, `Elsewhere` (it raised), `Unsupported` or `Lost`."""
         session = self.living()
-        reply, answer = self.timed(lambda: session.ask(op, fields, block, self.seconds, self.limit))
+        reply, answer = self.timed(lambda: session.ask(op, fields, block, self.seconds, self.limit, self.stall))
         text = reply.get("text", "")
         match reply.get("error"):
             case None:

@@ -27,6 +27,9 @@ T = TypeVar("T")
 TIME_LIMIT = 60.0
 """Seconds that one program may take, unless the user says otherwise."""
 
+STALL_LIMIT = 5.0
+"""Seconds of silence in the middle of an engine's reply, unless the user says otherwise."""
+
 GRACE = 1.0
 """Seconds for a call that hangs to end when it is told to."""
 

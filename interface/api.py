@@ -15,7 +15,7 @@ from ..harness.passes import PASSES
 from ..harness.run import Run, header
 from ..harness.sources import Given, judged_by, name_of
 from ..harness.target import Resolved
-from ..harness.watchdog import TIME_LIMIT
+from ..harness.watchdog import STALL_LIMIT, TIME_LIMIT
 
 
 def profile_named(name: str, **changes: Any) -> Profile:
@@ -54,14 +54,16 @@ def run_check(
     return Run(about, cases, seconds=time.monotonic() - started)
 
 
-def guarding_of(target: str | Implementation, time_limit: float | None, isolate: bool) -> Guarding:
+def guarding_of(
+    target: str | Implementation, time_limit: float | None, isolate: bool, stall_limit: float | None = STALL_LIMIT
+) -> Guarding:
     """How a target is run. A limit of 0 or None is none. Raises `KvconformError` for an object that no worker can have."""
-    limit = time_limit or None
+    limit, stall = time_limit or None, stall_limit or None
     if not isolate:
-        return Guarding(limit)
+        return Guarding(limit, stall=stall)
     from ..harness.worker import FromPickle, FromTarget
 
-    return Guarding(limit, FromTarget(target) if isinstance(target, str) else FromPickle.of(target))
+    return Guarding(limit, FromTarget(target) if isinstance(target, str) else FromPickle.of(target), stall)
 
 
 def check(
@@ -74,6 +76,7 @@ def check(
     seed: int = 0,
     quiet: bool = False,
     time_limit: float | None = TIME_LIMIT,
+    stall_limit: float | None = STALL_LIMIT,
     isolate: bool = False,
     locate: bool = False,
 ) -> Run:
@@ -82,14 +85,15 @@ def check(
     `reference` is the plain forward pass to judge by: a target, another implementation, a function of tokens, or an object
     with name, vocab_size, logits(tokens) and to(dtype). Without one a target string brings its own; else it is the
     implementation's own `full`, or its own single calls on a fresh cache, which is weaker. A program that takes longer than
-    `time_limit` seconds (None: any) is errored, and the run goes on. With `isolate` the implementation, or a pickled copy
+    `time_limit` seconds (None: any) is errored, and the run goes on, and so is one in which an engine behind the line
+    protocol is silent for `stall_limit` seconds in the middle of a reply. With `isolate` the implementation, or a pickled copy
     of it, runs in a process of its own, so that it goes on after a crash too.
     With `locate` a finding says in which attention layer and tensor it begins.
     """
     from ..reports.terminal import check_report
 
     name, resolved = _resolved(target, reference)
-    guarding = guarding_of(target, time_limit, isolate)
+    guarding = guarding_of(target, time_limit, isolate, stall_limit)
     run = run_check(name, resolved, clause, profile_named(profile, seed=seed), dtypes, None, guarding, locate)
     if not quiet:
         print(check_report(run, sentences()))

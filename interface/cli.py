@@ -102,6 +102,7 @@ def check(
     reference: options.ReferenceName = "",
     device: options.Device = "",
     time_limit: options.TimeLimit = 60.0,
+    stall_limit: options.StallLimit = 5.0,
     isolate: options.Isolate = None,
     known: options.Known = None,
     strict: options.Strict = False,
@@ -130,7 +131,7 @@ def check(
     apart = target.partition(":")[0] not in options.TOGETHER if isolate is None else isolate
     _prepare(out, target, junit)
     target = placed(target, device)
-    guarding = guarding_of(target, time_limit, apart)
+    guarding = guarding_of(target, time_limit, apart, stall_limit)
     resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     with progress(f"check {target}", total) as began:
         run = run_check(target, resolved, pattern, profile, names, began, guarding, locate)

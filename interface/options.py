@@ -25,6 +25,10 @@ Budget = Annotated[
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the generated programs; the same seed draws the same ones.")]
 Dtypes = Annotated[str, typer.Option("--dtype", help="Precisions to judge in, comma-separated, as float64,float32.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0, help="Seconds that one program may take; 0 for any.")]
+StallLimit = Annotated[
+    float,
+    typer.Option("--stall-limit", min=0, help="Seconds that an engine may pause in the middle of a reply; 0 for any."),
+]
 ReferenceName = Annotated[
     str, typer.Option("--reference", metavar="TARGET", help="Judge by this target's reference: the same weights, as hf:FOLDER.")
 ]
@@ -66,6 +70,7 @@ KNOWN = {
     "reference",
     "device",
     "time-limit",
+    "stall-limit",
     "isolate",
     "known",
     "strict",

@@ -140,6 +140,8 @@ def test_every_fault_of_an_engine_is_in_this_list(compiled: Path) -> None:
     said = subprocess.run([*javascript("nonsense").split()], capture_output=True, text=True, check=False)
     assert said.returncode == 2
     assert said.stderr.strip().endswith(", ".join(JAVASCRIPT))
-    source = (ENGINES / "c" / "engine.c").read_text()
-    named = source[source.index("NAMES[FAULTS]") : source.index("static enum fault fault")]
-    assert sorted(word for word in named.split('"')[1::2] if word) == sorted([*C, CONTROL])
+    said = subprocess.run([*c(compiled, "nonsense").split()], capture_output=True, text=True, check=False)
+    assert said.returncode == 2
+    (line,) = said.stderr.splitlines()
+    assert line.startswith("engine: no fault called nonsense: ")
+    assert sorted(line.rpartition(": ")[2].split(", ")) == sorted([*C, CONTROL])

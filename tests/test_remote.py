@@ -48,9 +48,9 @@ def started() -> Iterator[Callable[..., RemoteEngine]]:
         engine.engine.end()
 
 
-def judged(target: str, program: Program = PROGRAM, limit: float = 30.0) -> tuple[Trial, Trial]:
+def judged(target: str, program: Program = PROGRAM, limit: float = 30.0, stall: float = 5.0) -> tuple[Trial, Trial]:
     """A program, and the same again."""
-    asked = subject(registry.resolve(target), "float32", Guarding(limit))
+    asked = subject(registry.resolve(target), "float32", Guarding(limit, stall=stall))
     try:
         return attempt(logits_match, program, asked), attempt(logits_match, program, asked)
     finally:
@@ -117,6 +117,7 @@ WAYS = (
     "has_a_long_line",
     "half_a_line",
     "half_a_block",
+    "stops_in_a_line",
     "stops_in_the_block",
     "writes_more",
     "floods_and_exits",
@@ -125,8 +126,9 @@ WAYS = (
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_way_to_go_wrong_costs_one_program_and_is_told(way: str, snapshot: SnapshotAssertion) -> None:
-    slow = way in ("hangs", "stops_in_the_block")
-    first, second = judged(f"cmd:{command('broken.py', way)}", limit=1.0 if slow else 30.0)
+    stops = way.startswith("stops")
+    target = f"cmd:{command('broken.py', way)}"
+    first, second = judged(target, limit=1.0 if way == "hangs" else 30.0, stall=0.5 if stops else 5.0)
     assert first.verdict is Verdict.ERRORED
     assert first.detail == snapshot
     assert second.verdict is Verdict.ERRORED, "the engine is started anew, and goes wrong at its third append again"

@@ -63,6 +63,9 @@ def send(op: str, data: bytes) -> None:
         case "half_a_block":
             write(op, data[:-20])
             os._exit(0)
+        case "stops_in_a_line":
+            write(op, data[:20])
+            time.sleep(600)
         case "stops_in_the_block":
             write(op, data[:-20])
             time.sleep(600)

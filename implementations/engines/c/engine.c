@@ -53,6 +53,12 @@ static void die(const char *what, const char *which) {
     exit(2);
 }
 
+static void no_fault(const char *name) {
+    fprintf(stderr, "engine: no fault called %s: ", name);
+    for (int i = 1; i < FAULTS; i++) fprintf(stderr, "%s%s", NAMES[i], i + 1 < FAULTS ? ", " : "\n");
+    exit(2);
+}
+
 static void *room(size_t count, size_t size) {
     void *found = calloc(count, size);
     if (!found) die("out of memory", "");
@@ -452,7 +458,7 @@ int main(int count, char **words) {
     if (count == 4 && !strcmp(words[2], "--fault")) {
         for (int i = 1; i < FAULTS; i++)
             if (!strcmp(words[3], NAMES[i])) fault = (enum fault)i;
-        if (fault == NONE) die("no fault called ", words[3]);
+        if (fault == NONE) no_fault(words[3]);
     } else if (count != 2) die("engine FOLDER [--fault NAME]", "");
     load(words[1]);
     while (fgets(line, sizeof line, stdin)) {
