@@ -162,7 +162,7 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     scope = subject.scope
     if reason := scope.missing(clause.needs):
         return Case(target, clause.id, subject.dtype_name, Verdict.UNSUPPORTED, reason)
-    again = saved.programs(profile.saved, target, clause.id, subject.dtype_name)
+    again = saved.programs(profile.saved, target, clause.id, subject.dtype_name, subject.given or "")
     drawn = clause.mix is not None and profile.examples > 0
     if not drawn and not again and next(iter(clause.fixed(scope)), None) is None:
         reason = "it is asked by generated programs only, and none were wanted"
@@ -231,7 +231,12 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
     )
 
 
-REPLAYED = {Verdict.PASSED: "FIXED", Verdict.FAILED: "FAILED"}
+REPLAYED = {
+    Verdict.PASSED: "FIXED",
+    Verdict.FAILED: "FAILED",
+    Verdict.UNSUPPORTED: "UNSUPPORTED",
+    Verdict.INCONCLUSIVE: "INCONCLUSIVE",
+}
 """What has become of a program that failed before."""
 
 

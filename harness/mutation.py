@@ -187,9 +187,18 @@ def judgement(found: Sequence[Mutant]) -> list[str]:
     return wrong
 
 
+def tried(found: Sequence[Mutant]) -> tuple[int, int]:
+    """How many faults could be injected into any of the models, and of how many."""
+    faults = [mutant for mutant in found if mutant.kind is Kind.FAULT]
+    names = {mutant.fault for mutant in faults}
+    return len(names & {mutant.fault for mutant in faults if mutant.outcome is not Outcome.NOT_APPLICABLE}), len(names)
+
+
 def exit_code(found: Sequence[Mutant]) -> int:
-    """0 where every fault is caught and every control passes; 1 where not; 2 where something errored or nothing ran."""
+    """0 where every fault that could be tried is caught and every control passes; 1 where not; 2 where something errored,
+    or where faults were asked for and none could be tried, which proves nothing."""
     if judgement(found):
         return 1
     ran = [mutant for mutant in found if mutant.outcome is not Outcome.NOT_APPLICABLE]
-    return 2 if not ran or any(mutant.outcome is Outcome.ERRORED for mutant in ran) else 0
+    could, asked = tried(found)
+    return 2 if not ran or (asked and not could) or any(mutant.outcome is Outcome.ERRORED for mutant in ran) else 0

@@ -28,7 +28,8 @@ def replayed(
 ) -> Iterator[tuple[str, int]]:
     """For each precision a table of the steps with the verdict below, and the exit code that it stands for. With `locate` a
     failure's verdict is followed by where it begins."""
-    program = saved_program(text) or Program.parse(text)
+    kept = kept_failure(text)
+    program = Program.parse(kept.program if kept else text)
     histories(program)
     check, judged = logits_match, Judged.ALL
     if clause:
@@ -54,14 +55,14 @@ def replayed(
         yield f"{shown}\n\n{last}", {Verdict.PASSED: 0, Verdict.FAILED: 1}.get(trial.verdict, 2)
 
 
-def saved_program(text: str) -> Program | None:
+def kept_failure(text: str) -> saved.Saved | None:
     """The kept failure of this id, where `text` is one. Raises `ProgramError` where there is none of it."""
     if not re.fullmatch(r"[0-9a-f]{10}", text):
         return None
     found = [one for one in saved.load() if one.id == text]
     if not found:
         raise ProgramError(f"no kept failure has the id {text}; `kvconform check` keeps them in {saved.FOLDER}")
-    return Program.parse(found[0].program)
+    return found[0]
 
 
 def _steps(program: Program, subject: Subject, judged: Judged) -> list[Step]:

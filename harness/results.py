@@ -78,7 +78,7 @@ class Case:
     examples_to_failure: int | None = None
     findings: tuple[Finding, ...] = ()
     replayed: tuple[tuple[str, str], ...] = ()
-    """Programs that failed before, with FIXED, FAILED or ERROR."""
+    """Programs that failed before, with FIXED, FAILED or ERROR, or why not: UNSUPPORTED, INCONCLUSIVE."""
     pairs: Mapping[str, int] = field(default_factory=dict[str, int])
     relations: Mapping[str, int] = field(default_factory=dict[str, int])
     """What was covered: ops that followed each other, and lengths relative to landmarks."""

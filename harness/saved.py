@@ -17,16 +17,22 @@ FILE = "failures.jsonl"
 
 @dataclass(frozen=True)
 class Saved:
-    """A program that failed a clause."""
+    """A program that failed a clause, judged by a reference where one was given."""
 
     target: str
     clause: str
     dtype: str
     program: str
+    reference: str = ""
 
     @property
     def id(self) -> str:
-        return content_id(self.target, self.clause, self.dtype, self.program)
+        return content_id(self.target, self.clause, self.dtype, self.program, self.reference)
+
+    @property
+    def case(self) -> tuple[str, str, str, str]:
+        """What it was asked of: the same program need not fail by another reference."""
+        return self.target, self.clause, self.dtype, self.reference
 
 
 def load(folder: Path = FOLDER) -> list[Saved]:
@@ -43,20 +49,21 @@ def load(folder: Path = FOLDER) -> list[Saved]:
     return entries
 
 
-def programs(entries: Iterable[Saved], target: str, clause: str, dtype: str) -> list[Program]:
+def programs(entries: Iterable[Saved], target: str, clause: str, dtype: str, reference: str = "") -> list[Program]:
     """The kept programs of one case."""
-    return [Program.parse(one.program) for one in entries if (one.target, one.clause, one.dtype) == (target, clause, dtype)]
+    return [Program.parse(one.program) for one in entries if one.case == (target, clause, dtype, reference)]
 
 
-def keep(entries: Iterable[Saved], cases: Iterable[Case], folder: Path = FOLDER) -> None:
-    """Keep what still fails and what is new; drop what was fixed. A folder that cannot be written to is left alone."""
+def keep(entries: Iterable[Saved], cases: Iterable[Case], reference: str = "", folder: Path = FOLDER) -> None:
+    """Keep what still fails by this reference and what is new; drop what was fixed. A folder that cannot be written to is
+    left alone."""
     ran = list(cases)
-    asked = {(case.target, case.clause, case.dtype) for case in ran}
-    untouched = [one for one in entries if (one.target, one.clause, one.dtype) not in asked]
+    asked = {(case.target, case.clause, case.dtype, reference) for case in ran}
+    untouched = [one for one in entries if one.case not in asked]
     found = [finding for case in ran for finding in case.findings if not finding.known]
-    failed = [Saved(finding.target, finding.clause, finding.dtype, finding.program) for finding in found]
+    failed = [Saved(finding.target, finding.clause, finding.dtype, finding.program, reference) for finding in found]
     still = [
-        Saved(case.target, case.clause, case.dtype, program)
+        Saved(case.target, case.clause, case.dtype, program, reference)
         for case in ran
         for program, outcome in case.replayed
         if outcome != "FIXED" and not case.findings

@@ -135,7 +135,7 @@ def check(
     resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)
     with progress(f"check {target}", total) as began:
         run = run_check(target, resolved, pattern, profile, names, began, guarding, locate)
-    saved.keep(kept, run.cases)
+    saved.keep(kept, run.cases, resolved.given or "")
     odd = options.stale_entries(entries, map(Seen.of, run.cases))
     run = replace(run, problems=tuple(odd) if strict else ())
     told = [] if as_json else [f"known deviation {line}" for line in odd]
@@ -183,7 +183,8 @@ def mutate(
     out: options.Out = None,
     junit: options.Junit = None,
 ) -> None:
-    """Inject every fault and show which clause catches it. Exit code 1: a fault survives or a control is flagged."""
+    """Inject every fault and show which clause catches it. Exit code 0: all that could be tried are caught; 1: a fault
+    survives or a control is flagged; 2: something errored, or no fault could be tried."""
     from ..harness.mutation import exit_code
     from ..harness.mutation_run import chosen_faults, run_mutation
     from ..reports.as_text import as_text
@@ -212,10 +213,12 @@ def replay(
 ) -> None:
     """Run one program step by step. Exit code 0: it passed; 1: it failed; 2: it cannot be told."""
     from ..harness import registry
-    from ..harness.replay import replayed
+    from ..harness.replay import kept_failure, replayed
     from ..harness.sources import judged_by, placed
 
     names = options.dtype_names(dtypes)
+    if not reference and (kept := kept_failure(program)):
+        reference = kept.reference
     _prepare(None, target)
     target = placed(target, device)
     resolved = judged_by(registry.resolve(target), placed(reference, device, strict=False) or None)

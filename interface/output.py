@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,12 +15,16 @@ if TYPE_CHECKING:
 
 
 def show(run: Run, text: str, as_json: bool, out: Path | None, junit: Path | None = None) -> None:
-    """Text or the result file on standard output; report files, and where they are on standard error."""
+    """Text or the result file on standard output; report files, and where they are on standard error.
+
+    The run's head says the whole command, as it works when it is pasted.
+    """
     from ..reports import result_file
     from ..reports.markdown import render_markdown
     from ..reports.summary import append_summary
     from .api import sentences
 
+    run = replace(run, header=replace(run.header, command=shlex.join(sys.argv[1:])))
     paths = write_files(run, out, junit)
     if as_json:
         result_file.write(run, sys.stdout)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..harness.mutation import Outcome
+from ..harness.mutation import Outcome, tried
 from ..harness.run import Run
-from .headline import counted
+from .headline import counted, untried
 from .sweep import sweep_report
 from .table import failure_table, mutant_table
 from .terminal import check_report, made
@@ -24,7 +24,11 @@ def as_text(run: Run, sentences: Mapping[str, str], only_failures: bool = False)
     if run.mutants:
         mutants = [mutant for mutant in run.mutants if not (only_failures and mutant.outcome in QUIET)]
         last = f"{counted(run)} ({made(run)})"
-        return "\n\n".join([mutant_table(mutants), *map(visible, run.problems), last])
+        told = list(map(visible, run.problems))
+        could, asked = tried(run.mutants)
+        if asked and not could:
+            told.append(visible(untried(run.mutants)))
+        return "\n\n".join([mutant_table(mutants), *told, last])
     if run.cells:
         return sweep_report(run, only_failures)
     return check_report(run, sentences, only_failures)

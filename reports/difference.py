@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -137,10 +139,30 @@ def _places(run: Run) -> dict[str, str]:
 def made_differently(old: Run, new: Run) -> list[str]:
     """What of the two runs' making is not the same, in words: it may be what changed the results."""
     one, other = old.header, new.header
-    pairs = [("command", one.command, other.command), ("profile", one.profile, other.profile), ("seed", one.seed, other.seed)]
+    pairs = [("command", _asked(one.command), _asked(other.command)), ("judged by", one.reference, other.reference)]
+    pairs += [("profile", one.profile, other.profile), ("seed", one.seed, other.seed)]
     names = dict.fromkeys((*one.versions, *other.versions))
     pairs += [(name, one.versions.get(name, "none"), other.versions.get(name, "none")) for name in names]
     return [f"{name} {was} → {now}" for name, was, now in pairs if was != now]
+
+
+OUTPUT = re.compile(r"^--(out|junit)$|^--(out|junit)=|^--(json|only-failures)$")
+"""Options that say how a result is shown, and nothing of what was asked."""
+
+
+def _asked(command: str) -> str:
+    """A command without what only says where its result goes."""
+    try:
+        words = iter(shlex.split(command))
+    except ValueError:
+        return command
+    kept: list[str] = []
+    for word in words:
+        if not (found := OUTPUT.match(word)):
+            kept.append(word)
+        elif found[1]:
+            next(words, None)
+    return shlex.join(kept)
 
 
 def render_changes(old: Run, new: Run, text: Written, bullet: str = "  ") -> str:

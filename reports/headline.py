@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from ..harness.fault import Kind
-from ..harness.mutation import Outcome
+from ..harness.mutation import Mutant, Outcome, tried
 from ..harness.mutation import exit_code as mutation_exit
 from ..harness.results import exit_code as cases_exit
 from ..harness.run import Run
@@ -26,7 +27,11 @@ def headline(run: Run) -> tuple[Verdict, str]:
     if odd:
         return Verdict.FAILED, f"{odd} of {many(len(run.rows), 'implementation')} not as expected"
     if run.mutants or run.rows:
-        good = (Verdict.PASSED, "Every fault is caught, and everything correct passes")
+        could, asked = tried(run.mutants)
+        if asked and not could:
+            return Verdict.INCONCLUSIVE, untried(run.mutants)
+        some = " that could be tried" if could < asked else ""
+        good = (Verdict.PASSED, f"Every fault{some} is caught, and everything correct passes")
         return (good, (Verdict.FAILED, "A fault survives"), (Verdict.ERRORED, "Not every fault could be judged"))[code]
     if code == 0:
         return Verdict.PASSED, f"The contract holds: {many(counts['passed'], 'case')} passed"
@@ -34,6 +39,12 @@ def headline(run: Run) -> tuple[Verdict, str]:
         if counts[verdict]:
             return verdict, f"{counts[verdict]:,} of {many(len(run.cases), 'case')} {verdict}"
     return Verdict.INCONCLUSIVE, "Nothing was judged"
+
+
+def untried(mutants: Sequence[Mutant]) -> str:
+    """That no fault could be tried, with the reason that is given most often."""
+    why = Counter(mutant.detail for mutant in mutants if mutant.kind is Kind.FAULT).most_common(1)[0][0]
+    return f"No fault could be tried, so nothing is proved: {why}"
 
 
 def _of_sweep(run: Run) -> tuple[Verdict, str]:
@@ -65,6 +76,9 @@ def counted(run: Run) -> str:
         return f"{caught}, {sum(right)} of {len(right)} correct implementations and controls passed"
     if run.mutants:
         found = Counter(mutant.outcome for mutant in run.mutants)
-        return f"{len(run.mutants)} cells: " + ", ".join(f"{found[one]} {one}" for one in Outcome if found[one])
+        could, asked = tried(run.mutants)
+        faults = f"{could} of {many(asked, 'fault')} could be tried; " if asked else ""
+        cells = ", ".join(f"{found[one]} {one}" for one in Outcome if found[one])
+        return f"{faults}{many(len(run.mutants), 'cell')}: {cells}"
     counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
     return f"{many(len(run.cases), 'case')}: {counts or 'none'}"

@@ -14,7 +14,7 @@ from ..harness.mutation import Outcome
 from ..harness.results import Case, Finding
 from ..harness.run import Run
 from ..harness.trial import Verdict
-from .causes import by_cause
+from .causes import by_cause, clauses_of, unjudged_together
 from .headline import counted, headline
 from .matrix import LEGEND, matrix, matrix_table
 from .table import failure_table, figure, mutant_table
@@ -31,7 +31,7 @@ GOOD = (Outcome.CAUGHT, Outcome.PASSED, Outcome.PROVED, Outcome.NOT_APPLICABLE)
 def render_markdown(run: Run, sentences: Mapping[str, str]) -> str:
     """The whole report, or as much of it as a comment may hold. `sentences` are the clauses' by id."""
     verdict, line = headline(run)
-    page = [f"# {SIGNS[verdict]} {line}", f"{code('kvconform ' + run.header.command)}: {counted(run)}"]
+    page = [f"# {SIGNS[verdict]} {line}", f"{code('kvconform ' + run.header.command)}: {counted(run)}{_judged_by(run)}"]
     if run.problems:
         page.append("\n".join(f"- {code(problem, 400)}" for problem in run.problems[:MOST_LINES]))
     if run.cells:
@@ -48,6 +48,10 @@ def render_markdown(run: Run, sentences: Mapping[str, str]) -> str:
     if missing := sum(end > room for end in ends):
         page.append(f"{many(missing, 'further part')} had no room here; the result file has everything.")
     return "\n\n".join((*page, _made(run))) + "\n"
+
+
+def _judged_by(run: Run) -> str:
+    return f"; judged by {code(run.header.reference)}" if run.header.reference else ""
 
 
 def _made(run: Run) -> str:
@@ -74,9 +78,12 @@ def _causes(causes: Sequence[Sequence[Finding]]) -> str:
 
 
 def _unjudged(cases: Sequence[Case]) -> str:
-    """What errored or could not be told, one line a case."""
-    found = [case for case in cases if case.verdict in (Verdict.ERRORED, Verdict.INCONCLUSIVE)]
-    lines = [(cell(c.clause), cell(c.target), cell(c.dtype), str(c.verdict), cell(c.reason)) for c in found[:MOST_LINES]]
+    """What errored or could not be told; clauses with the same reason share a line."""
+    found = unjudged_together(case for case in cases if case.verdict in (Verdict.ERRORED, Verdict.INCONCLUSIVE))
+    lines = [
+        (cell(clauses_of(some)), cell(some[0].target), cell(some[0].dtype), str(some[0].verdict), cell(some[0].reason))
+        for some in found[:MOST_LINES]
+    ]
     columns = ("clause", "implementation", "precision", "verdict", "why")
     return _capped(tabulate(lines, columns, tablefmt="github", disable_numparse=True), len(found)) if lines else ""
 

@@ -12,6 +12,7 @@ from ..harness.mutation import Mutant, Outcome
 from ..harness.results import Case
 from ..harness.runner import Divergence
 from ..harness.table import TableRow
+from .causes import clauses_of, unjudged_together
 from .text import Written, cell, visible
 
 Part = Literal["prefill", "incremental"]
@@ -78,18 +79,18 @@ def failure_table(rows: Sequence[TableRow], style: str = "simple") -> str:
 
 
 def case_table(cases: Sequence[Case]) -> str:
-    """One line a clause and dtype."""
+    """One line a clause and dtype; clauses that could not be judged for the same reason share one."""
     lines = [
         (
-            visible(case.clause),
-            visible(case.dtype),
-            case.verdict,
-            case.programs,
-            figure(case.largest) if case.positions else "—",
-            figure(case.allowed),
-            visible(case.reason),
+            visible(clauses_of(alike)),
+            visible(alike[0].dtype),
+            alike[0].verdict,
+            sum(case.programs for case in alike),
+            figure(alike[0].largest) if len(alike) == 1 and alike[0].positions else "—",
+            figure(alike[0].allowed if len(alike) == 1 else None),
+            visible(alike[0].reason),
         )
-        for case in cases
+        for alike in unjudged_together(cases)
     ]
     columns = ("clause", "dtype", "verdict", "programs", "max |Δ|", "allowed", "what")
     return tabulate(lines, columns, tablefmt="simple", disable_numparse=True)

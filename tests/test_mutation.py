@@ -17,13 +17,18 @@ from kvconform.harness.judging import PROFILES, Profile
 from kvconform.harness.mutation import Base, Mutant, Outcome, exit_code, judgement, mutants
 from kvconform.harness.mutation_run import chosen_faults
 from kvconform.harness.oracle import Oracle
+from kvconform.harness.run import Run, header
 from kvconform.harness.tolerance import SCALE_ULPS
+from kvconform.harness.trial import Verdict
 from kvconform.implementations.builtin import BuiltIn, model
 from kvconform.implementations.policy import Concat
+from kvconform.reports.as_text import as_text
+from kvconform.reports.headline import headline
 from kvconform.reference.shipped import reference
 from torch import Tensor
 
 FEW = Profile("few", examples=2)
+HEADER = header("mutate", ["mine"], "few", 0)
 CLAUSES = [
     clause
     for clause in registry.clauses()
@@ -193,6 +198,24 @@ def test_where_nothing_applies_nothing_ran() -> None:
     assert [mutant.detail for mutant in found] == 2 * ["for models with wings only"]
     assert (wrong, code) == ([], 2)
     assert exit_code([]) == 2
+    told = "No fault could be tried, so nothing is proved: for models with wings only"
+    text = as_text(Run(HEADER, mutants=tuple(found)), {})
+    assert told in text
+    assert "0 of 1 fault could be tried; 2 cells: 2 not applicable (" in text.splitlines()[-1]
+    assert headline(Run(HEADER, mutants=tuple(found))) == (Verdict.INCONCLUSIVE, told)
+
+
+def test_where_some_faults_do_not_apply_it_is_said_how_many_do() -> None:
+    found, wrong, code = run([POS_ZERO, replace(NOTHING, inject=nowhere), replace(NOTHING, kind=Kind.CONTROL)])
+    assert (wrong, code) == ([], 0)
+    assert "1 of 2 faults could be tried; 3 cells: 1 caught, 1 passed, 1 not applicable" in as_text(
+        Run(HEADER, mutants=tuple(found)), {}
+    )
+    assert headline(Run(HEADER, mutants=tuple(found)))[1].startswith("Every fault that could be tried is caught")
+
+
+def test_controls_alone_are_no_want_of_faults() -> None:
+    assert run(replace(NOTHING, kind=Kind.CONTROL))[1:] == ([], 0)
 
 
 @pytest.mark.parametrize("kind", [Kind.FAULT, Kind.CONTROL])

@@ -126,7 +126,7 @@ def generated(figure: st.SearchStrategy[float]) -> st.SearchStrategy[Run]:
         seconds=SECONDS,
         examples_to_failure=st.none() | COUNT,
         findings=some(finding),
-        replayed=some(st.tuples(TEXT, st.sampled_from(["FIXED", "FAILED", "ERROR"]))),
+        replayed=some(st.tuples(TEXT, st.sampled_from(["FIXED", "FAILED", "ERROR", "UNSUPPORTED", "INCONCLUSIVE"]))),
         pairs=st.dictionaries(TEXT, COUNT, max_size=2),
         relations=st.dictionaries(TEXT, COUNT, max_size=2),
     )
