@@ -11,7 +11,7 @@ REAL := $(VENV)/.smollm2
 export PYTHONDONTWRITEBYTECODE :=
 
 # Engines are built outside the clone, so that a second clone takes seconds.
-CACHE := $(or $(KVCONFORM_CACHE),$(HOME)/.cache/kvconform)
+CACHE := $(or $(KVCONFORM_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kvconform)
 
 .PHONY: table table-real smollm2 test engines docs gallery pictures lock clean
 

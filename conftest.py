@@ -1,4 +1,4 @@
-"""Shared by all tests. It imports nothing of the package: a clone's root folder may have any name."""
+"""Shared by all tests. Loading it imports nothing of the package: a clone's root folder may have any name."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def built(engine: str) -> Path:
     """Where `make engines` puts an engine in Rust."""
-    cache = os.environ.get("KVCONFORM_CACHE") or Path.home() / ".cache" / "kvconform"
-    return Path(cache) / engine / "release" / f"kvconform-{engine}"
+    from kvconform.harness.cache_folder import cache_folder
+
+    return cache_folder() / engine / "release" / f"kvconform-{engine}"
 
 
 def is_here(tool: str) -> bool:

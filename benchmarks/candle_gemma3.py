@@ -9,13 +9,13 @@ its shortest program. The engine is built by `make engines`.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from shlex import join
 
 from kvconform.harness import registry
+from kvconform.harness.cache_folder import cache_folder
 from kvconform.harness.conformance import chosen, conform
 from kvconform.harness.judging import PROFILES
 
@@ -68,8 +68,7 @@ def write(folder: Path, kv_heads: int) -> Path:
 
 
 def main() -> None:
-    cache = Path(os.environ.get("KVCONFORM_CACHE") or Path.home() / ".cache" / "kvconform")
-    binary = cache / "candle" / "release" / "kvconform-candle"
+    binary = cache_folder() / "candle" / "release" / "kvconform-candle"
     for name, kv_heads in KV_HEADS.items():
         folder = Path(sys.argv[1]) / name
         if not (folder / "config.json").is_file():

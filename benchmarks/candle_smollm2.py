@@ -17,6 +17,7 @@ from shlex import join
 
 import torch
 from kvconform.harness import registry
+from kvconform.harness.cache_folder import cache_folder
 from kvconform.harness.implementation import Implementation
 from kvconform.harness.noise import single_call, squares
 from kvconform.harness.pool import Pool
@@ -45,8 +46,7 @@ class Mode:
 
     def engine(self, caller: str = "right") -> Implementation:
         os.environ["CANDLE_DEQUANTIZE_ALL"] = self.dequantise
-        cache = Path(os.environ.get("KVCONFORM_CACHE") or Path.home() / ".cache" / "kvconform")
-        binary = cache / "candle" / "release" / "kvconform-candle"
+        binary = cache_folder() / "candle" / "release" / "kvconform-candle"
         return registry.resolve(f"cmd:{join([str(binary), self.kind, str(self.file), '--caller', caller])}").implementation
 
 

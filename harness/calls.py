@@ -13,6 +13,7 @@ from .implementation import Cache, Implementation
 from .passes import PASSES
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -33,7 +34,7 @@ def called(method: Callable[..., Any], implementation: Implementation, *tokens: 
 
     PASSES.count()
     with torch.no_grad():
-        return taken(method(*(handed(one, implementation) for one in tokens)))
+        return taken(method(*(handed(one, implementation) for one in tokens)), implementation.dtype)
 
 
 def handed(tensor: Tensor, implementation: Implementation) -> Any:
@@ -43,16 +44,29 @@ def handed(tensor: Tensor, implementation: Implementation) -> Any:
     return tensor if implementation.device.type == "cpu" else tensor.to(implementation.device)
 
 
-def taken(value: Any) -> Any:
-    """Logits as a tensor on the same memory, where they are an array that speaks DLPack or numpy's protocol."""
+def taken(value: Any, dtype: torch.dtype) -> Any:
+    """Logits as a tensor: on the same memory where they are an array that speaks DLPack or numpy's protocol, in `dtype` where
+    they are lists of numbers."""
     import numpy as np
     import torch
 
+    if isinstance(value, list) and _number_in(value):
+        try:
+            return torch.tensor(value, dtype=dtype)
+        except (ValueError, TypeError):  # parts of unequal length, or of another kind
+            return value
     if isinstance(value, torch.Tensor) or not hasattr(value, "__dlpack__"):
         return value
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     return torch.from_dlpack(value)
+
+
+def _number_in(value: Any) -> bool:
+    """Is the first thing in lists of lists a number?"""
+    while isinstance(value, list) and value:
+        value = value[0]
+    return isinstance(value, int | float)
 
 
 def single(implementation: Implementation, tokens: Tensor) -> Any:

@@ -15,9 +15,8 @@ from .errors import AdapterError, Unsupported
 from .history import histories
 from .match import logits_match
 from .noise import noise_is_noise
-from .place import raised_at
 from .program import Append, Fork, Op, Program, Reset, Row, print_op
-from .runner import Divergence, Step, error_text, execute
+from .runner import Divergence, Step, blamed, execute
 from .tolerance import SCALE_ULPS, TOO_NOISY, Ratio, Rounding, allowance
 from .trial import Judged, Subject, Trial, Verdict, judge, reads_no_cache
 
@@ -156,7 +155,7 @@ def _full_step(subject: Subject, index: int, op: Append) -> Step:
     except (AdapterError, Unsupported):
         raise
     except Exception as error:
-        detail = f"its full pass raises {error_text(error)}{raised_at(error)}"
+        detail = f"its full pass raises {blamed(error)}"
         return Step(index, op, 0, divergence=Divergence.RAISED, detail=detail)
     expected = subject.oracle.expected(op.rows, len(op.rows[0]))
     if got.shape != expected.shape:

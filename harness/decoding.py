@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 from .errors import AdapterError, Unsupported
 from .noise import noise_of
 from .passes import PASSES
-from .place import raised_at
 from .program import Append, Program, Row
-from .runner import Divergence, error_text
+from .runner import Divergence, blamed
 from .tolerance import Allowance, Band, Ratio, Rounding, allowance
 from .trial import Check, Judged, Subject, Trial, Verdict, reads_no_cache
 
@@ -80,7 +79,7 @@ def _generated(program: Program, subject: Subject, way: str) -> tuple[tuple[Row,
     except (AdapterError, Unsupported):
         raise
     except Exception as error:
-        return failed(Divergence.RAISED, f"generate raises {error_text(error)}{raised_at(error)}")
+        return failed(Divergence.RAISED, f"generate raises {blamed(error)}")
     sizes = list(map(len, new))
     if sizes != [count] * len(op.rows):
         return failed(Divergence.SHAPE, f"generate gives {sizes} tokens where {count} are wanted for {len(op.rows)} prompt(s)")

@@ -18,7 +18,7 @@ from .pool import Pool
 from .program import Append, Program
 from .registry import FOUNDATION
 from .results import Case, Finding, finding_of
-from .runner import error_text
+from .runner import blamed
 from .saved import Saved
 from .shrink import shrink
 from .tolerance import Ratio
@@ -141,7 +141,7 @@ def judge_clause(clause: Clause, subject: Subject, target: str, profile: Profile
     except KvconformError:
         raise
     except Exception as error:
-        return Case(target, clause.id, subject.dtype_name, Verdict.ERRORED, f"the harness or the adapter: {error_text(error)}")
+        return Case(target, clause.id, subject.dtype_name, Verdict.ERRORED, blamed(error, "the harness or the adapter"))
 
 
 class _Patience:

@@ -51,6 +51,13 @@ def resolve(text: str) -> Resolved:
     return schemes()[target.scheme].resolve(target)
 
 
+def glance(text: str) -> None:
+    """Raises `TargetError` for what can be seen to be wrong with a target before anything is loaded, torch included."""
+    target = parsed(text)
+    if look := schemes()[target.scheme].glance:
+        look(target)
+
+
 def parsed(text: str) -> Target:
     """Read a target string. Raises `TargetError`."""
     from .target import Target

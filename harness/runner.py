@@ -194,7 +194,7 @@ def _refused(state: _State, index: int, op: Op, past: int) -> Step:
     except state.implementation.refusals:
         return Step(index, op, past)
     except Exception as error:
-        return Step(index, op, past, divergence=Divergence.REFUSAL, detail=error_text(error) + raised_at(error))
+        return Step(index, op, past, divergence=Divergence.REFUSAL, detail=blamed(error))
     return Step(index, op, past, divergence=Divergence.ACCEPTED, detail="it must be refused, and was accepted")
 
 
@@ -204,7 +204,7 @@ def _legal(state: _State, index: int, op: Op, past: int, oracle: Oracle | None, 
     except (AdapterError, Unsupported):
         raise
     except Exception as error:
-        return Step(index, op, past, divergence=Divergence.RAISED, detail=error_text(error) + raised_at(error))
+        return Step(index, op, past, divergence=Divergence.RAISED, detail=blamed(error))
     state.history = state.history.after(op)
     if not isinstance(op, Append):
         return Step(index, op, past)
@@ -261,3 +261,9 @@ def error_text(error: Exception) -> str:
     """An exception in one line; a backtrace that follows the first line is cut."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+
+
+def blamed(error: Exception, otherwise: str = "") -> str:
+    """An exception in one line, with its place where the user's own code raised it, else with whom that leaves."""
+    place = raised_at(error)
+    return f"{otherwise}: {error_text(error)}" if otherwise and not place else f"{error_text(error)}{place}"

@@ -14,9 +14,8 @@ from . import calls
 from .checks import full_agrees
 from .errors import AdapterError, Unsupported
 from .noise import noise_is_noise
-from .place import raised_at
 from .program import Append, Program
-from .runner import Divergence, error_text, execute, walk
+from .runner import Divergence, blamed, execute, walk
 from .sources import Own
 from .tolerance import Ratio, Rounding, allowance
 from .trial import Judged, Subject, Trial, Verdict, judge, reads_no_cache
@@ -32,8 +31,7 @@ def answers(program: Program, subject: Subject, judged: Judged) -> Trial:
     except (AdapterError, Unsupported):
         raise
     except Exception as error:  # letting go of a cache, which is no op of the program
-        detail = f"{error_text(error)}{raised_at(error)}"
-        return Trial(program, Verdict.FAILED, detail, Divergence.RAISED, len(program.ops) - 1, op="drop")
+        return Trial(program, Verdict.FAILED, blamed(error), Divergence.RAISED, len(program.ops) - 1, op="drop")
     last = steps[-1]
     if last.divergence in FORM and (last.divergence is not Divergence.RAISED or last.fresh or not isinstance(last.op, Append)):
         return judge(program, steps, Rounding(), subject, judged)
@@ -65,7 +63,7 @@ def _length(subject: Subject, cache: object, due: list[int]) -> str:
     except (AdapterError, Unsupported):
         raise
     except Exception as error:
-        return f"length raises {error_text(error)}{raised_at(error)}"
+        return f"length raises {blamed(error)}"
     if told == due:
         return ""
     said, held = (one[0] if len(set(one)) == 1 else one for one in (told, due))

@@ -106,6 +106,8 @@ class Scheme:
     """Is all behind the colon the address, a question mark included? Its targets then have no options."""
     reference: Callable[[Target], Any] | None = None
     """Where a target of this scheme can be a reference without being an implementation: what it is then."""
+    glance: Callable[[Target], object] | None = None
+    """Raises `TargetError` for what can be seen to be wrong before anything is loaded."""
     takes: tuple[str, ...] = ()
     """Options of targets that the command line gives by an option of its own: device."""
     swept: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from .history import histories
 from .implementation import Implementation
 from .oracle import Oracle
 from .program import Append, Program, Row
-from .runner import Divergence, Step, error_text
+from .runner import Divergence, Step, blamed
 from .scope import Scope, unsupported
 from .tolerance import Absolute, Allowance, Band, Exact, Ratio, Rounding, Tolerance, allowance
 from .watchdog import Guard, Watchdog
@@ -132,7 +132,7 @@ def attempt(check: Check, program: Program, subject: Subject, judged: Judged = J
     except AdapterError as error:
         return Trial(program, Verdict.ERRORED, f"the adapter: {error}")
     except Exception as error:
-        return Trial(program, Verdict.ERRORED, f"the harness or the reference: {error_text(error)}")
+        return Trial(program, Verdict.ERRORED, blamed(error, "the harness or the reference"))
 
 
 def judge(program: Program, steps: list[Step], tolerance: Tolerance, subject: Subject, judged: Judged) -> Trial:

@@ -74,10 +74,12 @@ def no_logits(value: Any) -> str:
     """Why what a call gave is no tensor of logits."""
     if value is None:
         return "append gave None where logits are due: is a return missing?"
-    if isinstance(value, tuple | list):
-        kind = type(value).__name__
+    if isinstance(value, tuple):
+        return f"append gave a tuple of {len(value)} where logits are due: return the logits alone, the rest stays in the cache"
+    if isinstance(value, list):
         return (
-            f"append gave a {kind} of {len(value)} where logits are due: return the logits alone, the rest stays in the cache"
+            f"append gave a list of {len(value)} that is no array of logits: return an array, or lists of numbers, "
+            "[rows, new tokens, vocabulary], with parts of equal length"
         )
     if hasattr(value, "logits"):
         return f"append gave {type(value).__name__} where logits are due: return its .logits"

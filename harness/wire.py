@@ -6,13 +6,14 @@ import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from .errors import AdapterError, Died, TimeLimit, Unsupported
 from .place import raised_at
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 LONGEST_TEXT = 20_000
 """Characters of an error's text that are sent."""
@@ -82,6 +83,8 @@ def packed(tensor: Tensor) -> Raw:
 
 def unpacked(raw: Raw) -> Tensor:
     """The tensor, on the CPU, on the memory of what was sent."""
+    import torch
+
     dtype: torch.dtype = getattr(torch, raw.dtype)
     if not raw.data:
         return torch.empty(raw.shape, dtype=dtype)
@@ -90,6 +93,8 @@ def unpacked(raw: Raw) -> Tensor:
 
 def differs(tensor: Tensor, raw: Raw) -> bool:
     """Has a tensor changed since it was packed? By bytes: a NaN is equal to itself, and 0.0 is not -0.0."""
+    import torch
+
     if tuple(tensor.shape) != raw.shape:
         return True
     return bool(raw.data) and not _bytes(tensor).equal(torch.frombuffer(raw.data, dtype=torch.uint8))
@@ -101,6 +106,9 @@ def overwrite(tensor: Tensor, raw: Raw) -> None:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
+    import torch
+    from torch import Tensor
+
     plain = tensor.detach().as_subclass(Tensor).cpu().resolve_conj().resolve_neg().contiguous()
     return plain.reshape(-1).view(torch.uint8)
 

@@ -22,7 +22,7 @@ from .errors import AdapterError, Died, KvconformError, Lost
 from .implementation import Implementation
 from .keeper import Apart, Keeper
 from .process import Child
-from .runner import error_text
+from .runner import blamed, error_text
 from .watchdog import TIME_LIMIT
 from .wire import Pickled, Raised, Raw, Ref, Refused, Reply, Request, as_exception, overwrite, packed, unpacked, unpickled
 
@@ -223,7 +223,7 @@ class Isolated(Apart):
             except AdapterError:
                 raise
             except Exception as error:
-                raise AdapterError(f"crop_floor raised {error_text(error)}") from None
+                raise AdapterError(f"crop_floor raised {blamed(error)}") from None
         return self.floors[key]
 
     def reset(self, cache: Handle) -> None:

@@ -48,11 +48,27 @@ def reference(target: Target) -> Any:
         raise _broken(f"{name} cannot be made", error) from error
 
 
+def glance(target: Target) -> None:
+    """Raises `TargetError` where the file that a target names is not there or is no Python."""
+    place, _, _ = target.address.rpartition(":")
+    named = place.endswith(".py") or "/" in place
+    path = Path(place if named else place.replace(".", "/") + ".py")
+    if named and not path.is_file():
+        raise TargetError(f"there is no file {path}; {USAGE}")
+    if not path.is_file():
+        return
+    try:
+        compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        raise _broken(f"{path.name if named else place} cannot be loaded", error) from None
+
+
 def _loaded(target: Target) -> tuple[ModuleType, str, str]:
     """The module of a target, the name in it, and the place as it was given."""
     place, _, name = target.address.rpartition(":")
     if not place:
         raise TargetError(f"{str(target)!r} does not say what to load and from where; {USAGE}")
+    glance(target)
     module = _from_file(Path(place)) if place.endswith(".py") or "/" in place else _from_path(place)
     if not hasattr(module, name):
         raise closest(name, _candidates(module), f"name in {place}:")
@@ -61,8 +77,6 @@ def _loaded(target: Target) -> tuple[ModuleType, str, str]:
 
 def _from_file(path: Path) -> ModuleType:
     """Run a file as a module under its own name, its folder on the path. Loaded once."""
-    if not path.is_file():
-        raise TargetError(f"there is no file {path}; {USAGE}")
     path = path.resolve()
     name = path.stem
     known = sys.modules.get(name)
@@ -183,4 +197,4 @@ def _reference(module: ModuleType) -> Any:
     return None if imported else found
 
 
-PY = Scheme(resolve, reference=reference, takes=("device",))
+PY = Scheme(resolve, reference=reference, glance=glance, takes=("device",))

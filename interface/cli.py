@@ -13,6 +13,7 @@ import typer
 
 from ..harness.errors import KvconformError
 from . import options, report_commands
+from .arguments import Group
 from .explain import explain
 from .output import show
 from .sweep import sweep
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..harness.judging import Profile
 
 app = typer.Typer(
+    cls=Group,
     help="Differential conformance tests for the key/value caches of decoder language models.",
     add_completion=False,
     rich_markup_mode=None,
@@ -115,6 +117,7 @@ def check(
     """Ask the contract of one implementation. Exit code 0: it holds; 1: it does not; 2: it cannot be told."""
     from dataclasses import replace
 
+    options.glance(target, reference)
     from ..harness import registry, saved
     from ..harness.conformance import chosen
     from ..harness.known import Seen
@@ -145,7 +148,7 @@ def check(
 
 @app.command()
 def table(
-    patterns: Annotated[list[str] | None, typer.Argument(metavar="[TARGET]...", help="As builtin:gpt/*; all without.")] = None,
+    patterns: Annotated[list[str] | None, typer.Argument(metavar="TARGET", help="As builtin:gpt/*; all without.")] = None,
     max_examples: Annotated[int, typer.Option("--max-examples", min=0, help="Generated programs a clause.")] = 0,
     seed: options.Seed = 0,
     only_failures: Annotated[bool, typer.Option("--only-failures", help="Show only rows that are not as expected.")] = False,
@@ -170,7 +173,7 @@ def table(
 
 @app.command()
 def mutate(
-    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="The built-in models without one.")] = "",
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The built-in models without one.")] = "",
     profile_name: options.ProfileName = "quick",
     max_examples: options.Examples = None,
     budget: options.Budget = "",
@@ -185,6 +188,7 @@ def mutate(
 ) -> None:
     """Inject every fault and show which clause catches it. Exit code 0: all that could be tried are caught; 1: a fault
     survives or a control is flagged; 2: something errored, or no fault could be tried."""
+    options.glance(target)
     from ..harness.mutation import exit_code
     from ..harness.mutation_run import chosen_faults, run_mutation
     from ..reports.as_text import as_text
@@ -212,6 +216,7 @@ def replay(
     locate: options.Locate = False,
 ) -> None:
     """Run one program step by step. Exit code 0: it passed; 1: it failed; 2: it cannot be told."""
+    options.glance(target, reference)
     from ..harness import registry
     from ..harness.replay import kept_failure, replayed
     from ..harness.sources import judged_by, placed

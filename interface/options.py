@@ -18,7 +18,14 @@ if TYPE_CHECKING:
 
 Clauses = Annotated[str, typer.Option("--clause", help="Ask only clauses whose id matches this pattern, as branch.*")]
 ProfileName = Annotated[str, typer.Option("--profile", help="How much is asked: quick, default or thorough.")]
-Examples = Annotated[int | None, typer.Option("--max-examples", min=0, help="Generated programs a clause.")]
+Examples = Annotated[
+    int | None,
+    typer.Option(
+        "--max-examples",
+        min=0,
+        help="Generated programs a clause. Default: the profile's: quick 15, default 60, thorough 2000.",
+    ),
+]
 Budget = Annotated[
     str, typer.Option("--budget", help="Stop asking after this time, or so many forward passes: 90s, 5m, 1h, 200passes.")
 ]
@@ -30,7 +37,13 @@ StallLimit = Annotated[
     typer.Option("--stall-limit", min=0, help="Seconds that an engine may pause in the middle of a reply; 0 for any."),
 ]
 ReferenceName = Annotated[
-    str, typer.Option("--reference", metavar="TARGET", help="Judge by this target's reference: the same weights, as hf:FOLDER.")
+    str,
+    typer.Option(
+        "--reference",
+        metavar="TARGET",
+        help="What it is judged by: a target on the same weights, as hf:FOLDER. Default: what its own target brings, else its "
+        "own full, else its own single calls.",
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="Where models run, as cuda; for targets that take it.")]
 Isolate = Annotated[
@@ -75,6 +88,14 @@ KNOWN = {
     "known",
     "strict",
 }
+
+
+def glance(*targets: str) -> None:
+    """Raises `TargetError` for what can be seen to be wrong with targets before torch is loaded; an empty one is none."""
+    from ..harness import registry
+
+    for target in filter(None, targets):
+        registry.glance(target)
 
 
 def defaults(folder: Path | None = None) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from .output import show
 
 def sweep(
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[TARGET]...", help="Targets, or patterns of them, as builtin:gpt/*.")
+        list[str] | None, typer.Argument(metavar="TARGET", help="Targets, or patterns of them, as builtin:gpt/*.")
     ] = None,
-    arch: Annotated[list[str] | None, typer.Option("--arch", help="The same as arch:PATTERN; repeatable.")] = None,
+    arch: Annotated[
+        list[str] | None, typer.Option("--arch", metavar="PATTERN", help="The same as arch:PATTERN; repeatable.")
+    ] = None,
     cache: Annotated[str, typer.Option("--cache", help="Caches to sweep over, as dynamic,static.")] = "",
     attn: Annotated[str, typer.Option("--attn", help="Attentions to sweep over, as eager,sdpa.")] = "",
     dtypes: Annotated[str, typer.Option("--dtype", help="Precisions to judge in, comma-separated.")] = "float64",

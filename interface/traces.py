@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def record(
     target: Annotated[str, typer.Argument(metavar="TARGET", help="Whose reference is recorded, as builtin:gpt/concat.")],
     program: Annotated[
-        str, typer.Argument(metavar="[PROGRAM]", help='As "append a 5 9 3; append a 7", or @FILE that holds it.')
+        str, typer.Argument(metavar="PROGRAM", help='As "append a 5 9 3; append a 7", or @FILE that holds it.')
     ] = "",
     tokens: Annotated[str, typer.Option("--tokens", help='Instead of a program: "5 9 3 7", or @FILE.')] = "",
     prefill: Annotated[
@@ -27,10 +27,11 @@ def record(
     implementation: Annotated[
         bool, typer.Option("--implementation", help="Record what the implementation gives, not what its reference does.")
     ] = False,
-    dtype: options.Dtypes = "",
+    dtype: Annotated[str, typer.Option("--dtype", help="Precision to record in, as float64; the target's own without.")] = "",
     out: Annotated[Path, typer.Option("--out", help="The safetensors file to write.")] = Path("ref.safetensors"),
 ) -> None:
     """Write the logits that a program should give to a file, for `kvconform compare`."""
+    options.glance(target)
     from ..harness import registry
     from ..harness.record import record_implementation, record_reference
 
@@ -59,10 +60,16 @@ def compare(
     tolerance: Annotated[
         float | None, typer.Option("--tolerance", help="Largest |Δlogit| that passes, instead of a measured one.")
     ] = None,
-    reference: options.ReferenceName = "",
+    reference: Annotated[
+        str,
+        typer.Option(
+            "--reference", metavar="TARGET", help="Compute what is due, and its noise, anew: a target on the same weights."
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Judge logits that any engine wrote to a file. Exit code 0: they are right; 1: they are not; 2: it cannot be told."""
+    options.glance(reference)
     from ..harness import registry
     from ..harness.sources import reference_of
     from ..harness.trace_compare import judge_traces

@@ -50,6 +50,26 @@ def test_help_loads_no_torch(words: tuple[str, ...], tmp_path: Path) -> None:
     assert not loaded & {"torch", "transformers", "numpy", "hypothesis", "safetensors"}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "py:wrong.py:Mine"),
+        ("check", CONCAT, "--reference", "py:wrong.py:Mine"),
+        ("mutate", "py:wrong.py:Mine"),
+        ("replay", "py:wrong.py:Mine", "append a 1"),
+        ("record", "py:wrong.py:Mine", "append a 1"),
+        ("compare", "one.npy", "other.npy", "--reference", "py:wrong.py:Mine"),
+    ],
+    ids=" ".join,
+)
+def test_what_is_no_python_is_told_before_torch_is_loaded(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "wrong.py").write_text("import torch\nclass Mine:\n    def = 5\n", encoding="utf-8")
+    done = kvconform(*words, cwd=tmp_path, PYTHONPROFILEIMPORTTIME="1")
+    told = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
+    assert (done.returncode, told) == (2, ["kvconform: wrong.py cannot be loaded: wrong.py:3: SyntaxError: invalid syntax"])
+    assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
+
+
 def test_help_is_quick(tmp_path: Path) -> None:
     def seconds() -> float:
         started = time.perf_counter()

@@ -87,6 +87,8 @@ class CountsCalls(Mine):
 MISTAKES: dict[str, Callable[[], Implementation]] = {
     "nothing returned": lambda: giving(lambda logits: None),
     "a tuple": lambda: giving(lambda logits: (logits, "cache")),
+    "a list of tensors": lambda: giving(list),
+    "lists of unequal length": lambda: giving(lambda logits: [[[0.5], [0.5, 1.5]]]),
     "a model's output": lambda: giving(lambda logits: SimpleNamespace(logits=logits)),
     "text": lambda: giving(lambda logits: "logits"),
     "no rows": lambda: giving(lambda logits: logits[0]),
@@ -301,7 +303,9 @@ class Capsule:
         return self.tensor.__dlpack_device__()
 
 
-@pytest.mark.parametrize("make", [Numpy, lambda: giving(Capsule)], ids=["numpy", "DLPack"])
+@pytest.mark.parametrize(
+    "make", [Numpy, lambda: giving(Capsule), lambda: giving(Tensor.tolist)], ids=["numpy", "DLPack", "lists"]
+)
 @pytest.mark.parametrize("clauses", ["[afp]*.[apil]*", "lifecycle.[in]*"])
 def test_arrays_of_other_kinds_are_judged(make: Callable[[], Implementation], clauses: str) -> None:
     run = kvconform.check(make(), LLAMA, clause=clauses, profile="quick", quiet=True)

@@ -22,9 +22,9 @@ from kvconform.harness.tolerance import SCALE_ULPS
 from kvconform.harness.trial import Verdict
 from kvconform.implementations.builtin import BuiltIn, model
 from kvconform.implementations.policy import Concat
+from kvconform.reference.shipped import reference
 from kvconform.reports.as_text import as_text
 from kvconform.reports.headline import headline
-from kvconform.reference.shipped import reference
 from torch import Tensor
 
 FEW = Profile("few", examples=2)

@@ -13,6 +13,7 @@ import torch
 from kvconform.harness import registry
 from kvconform.harness.errors import TargetError
 from kvconform.harness.sources import CALL, judged_by
+from kvconform.harness.trial import Verdict
 
 ENGINE = """
 import torch
@@ -40,6 +41,11 @@ class Mine(Implementation):
 class Broken(Mine):
     def crop(self, cache, length):
         cache[0].nothing()
+
+
+class Clings(Mine):
+    def drop(self, cache):
+        cache[1].free()
 
 
 class Picky(Mine):
@@ -120,6 +126,14 @@ def test_what_raises_in_an_op_is_a_finding_with_its_place(folder: Path) -> None:
         (finding,) = run.cases[0].findings
         assert (finding.divergence, finding.detail) == ("raised", told)
         assert finding.reproduce.startswith("kvconform replay py:engine.py:Broken 'append a 1; crop a 0' ")
+
+
+def test_what_raises_between_the_ops_of_a_program_is_told_with_its_place_too(folder: Path) -> None:
+    line = ENGINE.splitlines().index("        cache[1].free()") + 1
+    told = f"IndexError: list index out of range in drop (engine.py:{line})"
+    for isolate in (False, True):
+        run = kvconform.check("py:engine.py:Clings", clause="branch.crop", profile="quick", quiet=True, isolate=isolate)
+        assert (run.cases[0].verdict, run.cases[0].reason) == (Verdict.ERRORED, told)
 
 
 WRONG = {

@@ -10,7 +10,6 @@ what comes out; so the tensors are written with safetensors once, into the user'
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
@@ -19,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...harness.cache_folder import cache_folder
 from ...harness.errors import TargetError
 from ...harness.fault import Fault, Kind
 from ...harness.target import Listed, Resolved, Sample, Scheme, Target, closest
@@ -76,16 +76,9 @@ def gguf_file() -> Path:
     raise TargetError(f"the installed {PACKAGE} has no {FILE}; install version 0.1.2")
 
 
-def cache_folder() -> Path:
-    """Where the dequantised model lies: `KVCONFORM_CACHE`, else the user's cache folder."""
-    own = os.environ.get("KVCONFORM_CACHE")
-    base = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kvconform"
-    return base.expanduser() / "smollm2-135m-instruct"
-
-
 def folder() -> Path:
     """A folder of transformers with the model in float32 (538 MB), written on the first call. Raises `TargetError`."""
-    ready = cache_folder()
+    ready = cache_folder() / "smollm2-135m-instruct"
     if (ready / "config.json").is_file():
         return ready
     source = gguf_file()

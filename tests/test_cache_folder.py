@@ -1,0 +1,32 @@
+"""One folder for what is dear to make, by one rule in Python and in the Makefile."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from kvconform.harness.cache_folder import cache_folder
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.needs("make")
+@pytest.mark.parametrize(
+    ("own", "xdg", "due"),
+    [
+        ("", "", "/home/me/.cache/kvconform"),
+        ("", "/caches", "/caches/kvconform"),
+        ("/mine", "", "/mine"),
+        ("/mine", "/caches", "/mine"),
+    ],
+)
+def test_the_makefile_and_the_package_mean_the_same_folder(
+    own: str, xdg: str, due: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"KVCONFORM_CACHE": own, "XDG_CACHE_HOME": xdg, "HOME": "/home/me"}.items():
+        monkeypatch.setenv(name, value)
+    asked = ["make", "-s", "--no-print-directory", "--eval=where: ; @echo $(CACHE)", "where"]
+    said = subprocess.run(asked, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=True).stdout
+    assert (str(cache_folder()), said.strip()) == (due, due)
