@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,26 @@ def test_what_breaks_the_contract_exits_1(ran: Ran) -> None:
         r"  breaks too: prefill.chunked$",
     ):
         assert re.search(line, block, re.MULTILINE)
+
+
+def test_reports_say_the_whole_command_and_what_it_was_judged_by(tmp_path: Path) -> None:
+    """It works when it is pasted, and does the same again."""
+    asked = ("--clause", "prefill.id*", "--max-examples", "0", "--reference", "builtin:llama/concat", "--dtype", "float64")
+    done = kvconform("check", "builtin:gpt/concat", *asked, "--out", "my report", cwd=tmp_path)
+    assert done.returncode == 1
+    folder = tmp_path / "my report"
+    run = result_file.read(folder / "result.jsonl")
+    assert run.header.reference == "builtin:llama/concat"
+    command = f"kvconform {run.header.command}"
+    for name in ("report.md", "report.html"):
+        text = unescape((folder / name).read_text(encoding="utf-8"))
+        assert command in text
+        assert re.search(r"[Jj]udged by (`|<b><bdi>)builtin:llama/concat", text)
+    before = (folder / "report.md").read_text(encoding="utf-8")
+    again = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment(), capture_output=True, timeout=300)
+    assert again.returncode == 1
+    after = (folder / "report.md").read_text(encoding="utf-8")
+    assert re.sub(r"[\d.]+ s;", "", after) == re.sub(r"[\d.]+ s;", "", before)
 
 
 def blocks(done: Done) -> list[str]:

@@ -109,6 +109,21 @@ def test_the_counts_and_how_the_runs_were_made() -> None:
     assert counted_changes(found) == "regressed: 1 new, 0 changed in size, 1 still failing, 0 fixed, 1 gone"
 
 
+def test_where_a_result_goes_is_no_difference_and_what_judged_it_is_one() -> None:
+    old = run(FAILED)
+
+    def made(command: str, reference: str = "") -> Run:
+        return replace(old, header=replace(old.header, command=command, reference=reference))
+
+    shown = made("check py:mine.py:Mine --out 'last week' --junit=a.xml --json --seed 3")
+    assert made_differently(shown, made("check py:mine.py:Mine --seed 3")) == []
+    assert made_differently(made("check a 'open"), made("check a")) == ["command check a 'open → check a"]
+    assert made_differently(made("check a"), made("check a --reference hf:b", "hf:b")) == [
+        "command check a → check a --reference hf:b",
+        "judged by  → hf:b",
+    ]
+
+
 def test_a_file_of_a_version_that_knew_less_is_read(tmp_path: Path) -> None:
     path = tmp_path / "result.jsonl"
     with path.open("w", encoding="utf-8") as stream:
