@@ -1,4 +1,4 @@
-"""Shared by all tests. Loading it imports nothing of the package: a clone's root folder may have any name."""
+"""Shared by all tests. It imports nothing of the package: a clone's root folder may have any name."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def built(engine: str) -> Path:
-    """Where `make engines` puts an engine in Rust."""
-    from kvconform.harness.cache_folder import cache_folder
-
-    return cache_folder() / engine / "release" / f"kvconform-{engine}"
+    """Where `make engines` puts an engine in Rust. The rule is that of `harness/cache_folder.py`."""
+    own, users = os.environ.get("KVCONFORM_CACHE"), os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    cache = Path(own) if own else Path(users) / "kvconform"
+    return cache.expanduser() / engine / "release" / f"kvconform-{engine}"
 
 
 def is_here(tool: str) -> bool:
