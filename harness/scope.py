@@ -122,7 +122,7 @@ CONDITIONS: dict[str, Callable[[Scope], str | None]] = {
     "several caches": lambda scope: "it keeps one cache alive at once" if scope.max_caches == 1 else None,
     "batch": lambda scope: "its caches have one row" if scope.max_rows == 1 else None,
     "ragged": lambda scope: "its rows must be of one length" if scope.ragged == "no" else None,
-    "landmark": lambda scope: None if scope.landmarks else "it names no landmark",
+    "landmark": lambda scope: None if scope.landmarks else "it names no landmark, as a window would be",
 }
 """What a clause may need that is no method: a limit within reach, batches, several tokens in a call."""
 

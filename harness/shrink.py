@@ -56,7 +56,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         for simpler in _simpler(op):
             yield _repaired((*program.ops[:at], simpler, *program.ops[at + 1 :]))
     yield from _fewer_rows(program)
-    yield _plain_tokens(program)
+    yield _plain(program)
 
 
 def _simpler(op: Op) -> Iterator[Op]:
@@ -88,16 +88,25 @@ def _fewer_rows(program: Program) -> Iterator[Program]:
         yield _repaired(tuple(ops))
 
 
-def _plain_tokens(program: Program) -> Program:
-    """Tokens renamed to 1, 2, 3, … in the order in which they appear."""
-    names: dict[int, int] = {}
+def _plain(program: Program) -> Program:
+    """Tokens renamed to 1, 2, 3, … and caches to a, b, c, … in the order in which they appear."""
+    tokens: dict[int, int] = {}
+    caches: dict[str, str] = {}
     ops: list[Op] = []
     for op in program.ops:
         if isinstance(op, Append) and not op.refused:
-            rows = tuple(tuple(names.setdefault(token, len(names) + 1) for token in row) for row in op.rows)
+            rows = tuple(tuple(tokens.setdefault(token, len(tokens) + 1) for token in row) for row in op.rows)
             op = replace(op, rows=rows)
-        ops.append(op)
+        named = {place: getattr(op, place) for place in ("cache", "target", "source") if hasattr(op, place)}
+        plain = {place: caches.setdefault(name, _letters(len(caches))) for place, name in named.items()}
+        ops.append(replace(op, **plain))  # pyright: ignore[reportArgumentType]
     return Program(tuple(ops))
+
+
+def _letters(number: int) -> str:
+    """a to z, then aa, ab, …"""
+    more, last = divmod(number, 26)
+    return (_letters(more - 1) if more else "") + chr(ord("a") + last)
 
 
 def _repaired(ops: tuple[Op, ...]) -> Program:

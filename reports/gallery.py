@@ -18,7 +18,7 @@ from . import result_file
 from .plot import plot
 from .table import failure_table
 from .template import template
-from .text import code
+from .text import code, fenced
 
 HEAD = """# Gallery of published bugs
 
@@ -60,9 +60,9 @@ def _entry(fault: Fault, row: TableRow, found: Finding | None, has_plot: bool) -
     elif found:
         parts.append(f"There is no curve: {code(found.detail)}")
     if found:
-        parts.append(f"See it:\n\n```sh\n{found.reproduce}\n```")
+        parts.append(f"See it:\n\n{fenced(found.reproduce, 4000, 'sh')}")
     if fault.override:
-        parts.append(f"The bug:\n\n```python\n{fault.override}\n```")
+        parts.append(f"The bug:\n\n{fenced(fault.override, 4000, 'python')}")
     return "\n\n".join(parts) + "\n"
 
 

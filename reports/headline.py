@@ -34,7 +34,7 @@ def headline(run: Run) -> tuple[Verdict, str]:
         good = (Verdict.PASSED, f"Every fault{some} is caught, and everything correct passes")
         return (good, (Verdict.FAILED, "A fault survives"), (Verdict.ERRORED, "Not every fault could be judged"))[code]
     if code == 0:
-        return Verdict.PASSED, f"The contract holds: {many(counts['passed'], 'case')} passed"
+        return Verdict.PASSED, f"{_holds(run)}: {many(counts['passed'], 'case')} passed{_as_listed(run)}"
     for verdict in WORST_FIRST[:3]:
         if counts[verdict]:
             return verdict, f"{counts[verdict]:,} of {many(len(run.cases), 'case')} {verdict}"
@@ -55,7 +55,16 @@ def _of_sweep(run: Run) -> tuple[Verdict, str]:
             return verdict, f"{counts[verdict]:,} of {many(len(run.cells), 'cell')} {verdict}{causes}"
     if run.problems:
         return Verdict.INCONCLUSIVE, "The sweep is not finished, or its known deviations are not up to date"
-    return Verdict.PASSED, f"The contract holds in {many(len(run.cells), 'cell')}"
+    return Verdict.PASSED, f"{_holds(run)} in {many(len(run.cells), 'cell')}{_as_listed(run)}"
+
+
+def _holds(run: Run) -> str:
+    return "Nothing new is wrong" if run.counts[Verdict.KNOWN] else "The contract holds"
+
+
+def _as_listed(run: Run) -> str:
+    known = run.counts[Verdict.KNOWN]
+    return f", {many(known, 'case')} {'deviates' if known == 1 else 'deviate'} as listed" if known else ""
 
 
 def cell_counts(run: Run) -> Counter[Verdict]:

@@ -18,7 +18,7 @@ from .table import ORDER, size
 from .template import template, times
 from .text import LONGEST
 from .timeline import timeline
-from .verdicts import SIGNS, WORST_FIRST, worst
+from .verdicts import OF_OUTCOME, SIGNS, WORST_FIRST, worst
 
 MOST = 200
 """Distinct findings, and reasons, that are shown."""
@@ -65,6 +65,7 @@ def _page(run: Run, sentences: Mapping[str, str], most: int, told: bool) -> str:
     for number, alike in reversed(list(enumerate(causes[:most], 1))):
         links |= {(finding.target, finding.clause): f"#finding-{number}" for finding in alike}
     matrix = _matrix(run.cases, links)
+    shown = {case.verdict for case in run.cases} | {OF_OUTCOME[mutant.outcome] for mutant in run.mutants}
     return template("report.html.jinja", {"family": _family}).render(
         run=run,
         headline=headline(run),
@@ -75,6 +76,9 @@ def _page(run: Run, sentences: Mapping[str, str], most: int, told: bool) -> str:
         blamed=_blamed(matrix),
         clauses=clauses,
         families=[(name, len(list(members))) for name, members in groupby(clauses, key=_family)],
+        asked=dict.fromkeys((*map(_family, clauses), *(mutant.family for mutant in run.mutants))),
+        statuses=[verdict for verdict in SIGNS if verdict in shown],
+        outcome_status=OF_OUTCOME,
         matrix=matrix,
         swept=sweep_matrix(run) if run.cells else None,
         told=told,

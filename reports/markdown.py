@@ -120,7 +120,8 @@ def _group(number: int, group: Group) -> str:
         f"Reproduce with:\n\n{fenced(finding.reproduce, 4000)}",
         f"Cells: {code(', '.join(group.cells), 4000)}",
     ]
-    return _folded(f"{number}. <code>{_html(group.title)}</code>", "\n\n".join(line for line in lines if line))
+    title = f"{number}. <code>{_html(group.title)}</code>"
+    return _folded(title, "\n\n".join(line for line in lines if line), opened=number == 1)
 
 
 def _capped(table: str, total: int) -> str:
@@ -150,11 +151,11 @@ def _detail(number: int, alike: Sequence[Finding], sentences: Mapping[str, str])
         f"Reproduce with:\n\n{fenced(finding.reproduce, 4000)}",
     ]
     title = f"{number}. <code>{_html(finding.clause)}</code> on <code>{_html(finding.target)}</code>"
-    return _folded(title, "\n\n".join(line for line in lines if line))
+    return _folded(title, "\n\n".join(line for line in lines if line), opened=number == 1)
 
 
-def _folded(title: str, body: str) -> str:
-    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+def _folded(title: str, body: str, opened: bool = False) -> str:
+    return f"<details{' open' * opened}><summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
 def _html(text: str) -> str:

@@ -54,7 +54,7 @@ def plot(
             return ZERO
         return round(TOP + (BOTTOM - TOP) * (high - math.log10(value)) / (high - low)) if value < math.inf else HEAD
 
-    step = min(36.0, max(2.0, 480 / len(points)))
+    step = min(36.0, max(2.0, 400 / len(points)))
     places = [(round(LEFT + 12 + index * step), height(gap)) for index, (_, gap) in enumerate(points)]
     # A token index that does not grow means a rollback or another cache: no line may join the two.
     ends = [index for index, (one, two) in enumerate(pairwise(points), 1) if two[0] <= one[0]]

@@ -57,14 +57,14 @@ def read(path: Path) -> Run:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:
             record = json.loads(line)
+            if record["type"] == "header":
+                _of_this_schema(path, record.get("schema"))
             records[record.pop("type")].append(record)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise ResultError(f"line {number} of {path} is no record of a kvconform result file") from None
     if len(records["header"]) != 1 or len(records["footer"]) != 1:
         raise ResultError(f"{path} has no header or no footer: it is no whole kvconform result file; run the command again")
     header, footer = records["header"][0], records["footer"][0]
-    if header.get("schema") != SCHEMA_VERSION:
-        raise ResultError(f"{path} has schema {header.get('schema')}; this kvconform reads {SCHEMA_VERSION}")
     counted = {kind: len(records[kind]) for kind in RECORDS}
     if not isinstance(footer.get("records"), dict) or dict.fromkeys(RECORDS, 0) | footer["records"] != counted:
         raise ResultError(f"{path} has lost records, or has some twice: its footer counts {footer.get('records')}")
@@ -81,6 +81,14 @@ def read(path: Path) -> Run:
         )
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ResultError(f"{path} does not hold what a kvconform result file holds: {error}") from None
+
+
+def _of_this_schema(path: Path, schema: object) -> None:
+    """Told before anything else of the file is read, which may hold records that only another version knows."""
+    if schema != SCHEMA_VERSION:
+        newer = isinstance(schema, int) and schema > SCHEMA_VERSION
+        mend = "update kvconform" if newer else "run the command again"
+        raise ResultError(f"{path} has schema {schema}; this kvconform reads {SCHEMA_VERSION}; {mend}")
 
 
 def line(kind: str, content: dict[str, Any]) -> str:

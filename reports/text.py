@@ -42,11 +42,11 @@ def cell(text: str, longest: int = 200) -> str:
     return code(text.replace("\\|", "\\│"), longest).replace("|", "\\|")
 
 
-def fenced(text: str, longest: int = LONGEST) -> str:
+def fenced(text: str, longest: int = LONGEST, language: str = "") -> str:
     """As a block of code in markdown."""
     clean = visible(text, kept="\n", longest=longest)
     fence = "`" * max(3, _longest_run(clean) + 1)
-    return f"{fence}\n{clean}\n{fence}"
+    return f"{fence}{language}\n{clean}\n{fence}"
 
 
 def _longest_run(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..harness.mutation import Outcome
 from ..harness.trial import Verdict
 
 SIGNS = {
@@ -14,6 +15,17 @@ SIGNS = {
     Verdict.INCONCLUSIVE: "?",
     Verdict.UNSUPPORTED: "–",
 }
+OF_OUTCOME = {
+    Outcome.CAUGHT: Verdict.PASSED,
+    Outcome.PASSED: Verdict.PASSED,
+    Outcome.SURVIVED: Verdict.FAILED,
+    Outcome.FLAGGED: Verdict.FAILED,
+    Outcome.EQUIVALENT: Verdict.FAILED,
+    Outcome.ERRORED: Verdict.ERRORED,
+    Outcome.PROVED: Verdict.UNSUPPORTED,
+    Outcome.NOT_APPLICABLE: Verdict.UNSUPPORTED,
+}
+"""As which verdict an outcome of the mutation check is shown."""
 WORST_FIRST = (
     Verdict.FAILED,
     Verdict.ERRORED,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kvconform.harness.diagnosis.diagnosis import Confidence, Diagnosis
 from kvconform.harness.fault import Kind
-from kvconform.harness.grouping import grouped
+from kvconform.harness.grouping import Group, grouped
 from kvconform.harness.mutation import Mutant, Outcome
 from kvconform.harness.results import Case, Cell, Finding
 from kvconform.harness.run import Header, Run
@@ -42,6 +42,7 @@ FINDING = Finding(
     diagnosis=Diagnosis(Confidence.CERTAIN, "pos_zero", "positions restart at 0 on every call", basis="its logits match"),
 )
 FAILED = Case(FINDING.target, FINDING.clause, "float32", Verdict.FAILED, FINDING.detail, 18, 18, findings=(FINDING,))
+KNOWN = replace(FAILED, verdict=Verdict.KNOWN, findings=(replace(FINDING, known="it is listed: entry 1"),))
 PASSED = Case("builtin:gpt/concat", "decode.incremental", "float32", Verdict.PASSED, "", 18, 18, 300, 0, 1.2e-6, 1e-4)
 ROW = TableRow(
     target="builtin:gpt/no_mask",
@@ -130,11 +131,25 @@ def hostile() -> Run:
     )
 
 
+def hostile_sweep() -> Run:
+    """The same as a sweep of one cell with one cause; its column is hostile too."""
+    of, column = hostile(), HOSTILE.replace("&", "")
+    name = f"{HOSTILE.replace('?', '')}?x={column}"
+    cases = tuple(
+        replace(case, target=name, findings=tuple(replace(found, target=name) for found in case.findings)) for case in of.cases
+    )
+    cells = (Cell(name, HOSTILE, {HOSTILE: HOSTILE}), Cell("another?x=y", HOSTILE))
+    groups = (Group(cases[0].findings[0], HOSTILE, (cells[0].key,), (HOSTILE, HOSTILE), (HOSTILE,)),)
+    return replace(of, cases=cases, rows=(), mutants=(), cells=cells, groups=groups)
+
+
 RUNS = {
     "empty": run(),
     "check": run(FAILED, PASSED, replace(PASSED, verdict=Verdict.UNSUPPORTED, clause="branch.crop", reason="no crop")),
     "table": run(FAILED, command="table", rows=(ROW, replace(ROW, target="builtin:gpt/b"))),
+    "known": run(KNOWN, PASSED),
     "sweep": swept(many_findings(targets=3, clauses=6, each=1)),
     "mutate": run(command="mutate", mutants=(CAUGHT, replace(CAUGHT, outcome=Outcome.NOT_APPLICABLE))),
     "hostile": hostile(),
+    "hostile sweep": hostile_sweep(),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def source(request: pytest.FixtureRequest) -> str:
 def test_the_page_is_never_wider_than_the_screen(width: int, source: str, shown: Callable[..., Page]) -> None:
     page = shown(source, width)
     assert page.evaluate("document.documentElement.scrollWidth") == width
-    for link in page.locator(".bar nav a").all():
+    for link in page.locator(".bar nav a:visible").all():
         box = link.bounding_box()
         assert box
         assert box["x"] >= 0
@@ -112,6 +113,40 @@ def test_filters_show_what_fits_and_say_how_much(shown: Callable[..., Page]) -> 
     expect(output).to_contain_text("12 of 12 implementations, 1 of 9 clauses")
     page.get_by_label("Filter by text").fill("no such thing")
     expect(output).to_contain_text("Showing 0 of 12 implementations, 0 of 9 clauses, 0 of 48 findings")
+
+
+def test_the_filter_reaches_the_matrix_and_the_causes_of_a_sweep(shown: Callable[..., Page]) -> None:
+    page = shown(render_html(RUNS["sweep"]))
+    signs, models = page.locator("#swept td").first.locator("span"), page.locator("#swept tbody tr")
+    output = page.locator(".filters output")
+    page.get_by_label("passed").check()
+    expect(signs.and_(page.locator(".dim"))).to_have_count(4)
+    expect(output).to_have_text(
+        "Showing 3 of 3 models, 3 of 3 implementations, 2 of 6 clauses, 0 of 1 causes, 0 of 12 findings"
+    )
+    page.get_by_label("Clause family").select_option("family4")
+    expect(signs.and_(page.locator(".dim"))).to_have_count(5)
+    page.get_by_role("button", name="Clear").click()
+    expect(page.locator("#swept .dim")).to_have_count(0)
+    page.get_by_label("Filter by text").fill("model-1")
+    expect(models.locator("visible=true")).to_have_count(1)
+
+
+def test_the_filter_reaches_the_failure_table_and_the_faults(shown: Callable[..., Page]) -> None:
+    page = shown(render_html(RUNS["table"]))
+    page.get_by_label("Filter by text").fill("gpt/b")
+    expect(page.locator("#table .entry:visible")).to_have_count(1)
+    expect(page.locator(".filters output")).to_contain_text("1 of 2 rows, ")
+    page = shown(render_html(RUNS["mutate"]))
+    page.get_by_label("passed").check()
+    expect(page.locator(".filters output")).to_have_text("Showing 1 of 1 faults")
+
+
+def test_a_sign_says_what_it_stands_for(shown: Callable[..., Page]) -> None:
+    page = shown(render_html(RUNS["sweep"]))
+    sign = page.locator("#swept td").first.locator("span").nth(5)
+    sign.hover()
+    expect(sign).to_have_attribute("title", re.compile("^family5: passed"))
 
 
 def test_a_cell_leads_to_its_finding_by_keyboard_alone(shown: Callable[..., Page]) -> None:

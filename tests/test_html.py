@@ -20,7 +20,7 @@ from kvconform.reports.plot import HEAD, MOST_POINTS, ZERO, plot
 from kvconform.reports.table import size
 from kvconform.reports.text import LONGEST
 from kvconform.reports.timeline import timeline
-from report_runs import CAUGHT, FAILED, FINDING, PASSED, ROW, RUNS, many_findings, run
+from report_runs import CAUGHT, FAILED, FINDING, KNOWN, PASSED, ROW, RUNS, many_findings, run
 
 VOID = {"meta", "input", "br"}
 APART = {"dt", "dd", "li", "p", "td", "th", "h3"}
@@ -135,6 +135,7 @@ def test_an_empty_run_says_so() -> None:
         (run(PASSED, replace(PASSED, verdict=Verdict.ERRORED)), "1 of 2 cases errored", "errored"),
         (run(replace(PASSED, verdict=Verdict.INCONCLUSIVE)), "1 of 1 case inconclusive", "inconclusive"),
         (run(replace(PASSED, verdict=Verdict.UNSUPPORTED)), "Nothing was judged", "inconclusive"),
+        (run(KNOWN, PASSED), "Nothing new is wrong: 1 case passed, 1 case deviates as listed", "passed"),
         (run(FAILED, rows=(ROW,)), "Every fault is caught", "passed"),
         (run(FAILED, rows=(replace(ROW, kind=Kind.CORRECT),)), "1 of 1 implementation not as expected", "failed"),
         (run(mutants=(CAUGHT,)), "Every fault is caught", "passed"),
@@ -161,14 +162,36 @@ def test_a_finding_says_what_was_promised_what_happened_and_how_to_see_it_again(
     for part in (
         "Every step is right.",
         "max |Δlogit| 1.62, allowed 0.0001 (absolute 0.0001), at op 2 (append), token 1.",
-        "16,170 × allowed",
-        "size 1.62 allowed 0.0001 (absolute 0.0001) floor 1.3e-06",
+        "max |Δ| 1.62 float32",
+        "size 1.62 (16,170 × allowed) allowed 0.0001 (absolute 0.0001) floor 1.3e-06",
         "positions restart at 0 on every call",
         "one of 16 that fail this way",
         "append a 379 511 114; append a 17 552",
         FINDING.reproduce,
     ):
         assert part in text
+
+
+def test_the_first_thing_said_is_what_is_wrong_and_how_to_see_it() -> None:
+    """Below the verdict, before how the run was made: the diagnosis, the smallest program, the command."""
+    text = " ".join(Page(render_html(RUNS["check"])).text.split())
+    top = text[text.index("fails 1 of 1 clause: positions restart at 0 on every call") : text.index("Seed 7")]
+    for part in (FINDING.program, f"See it: {FINDING.reproduce}"):
+        assert part in top
+
+
+def test_a_known_deviation_is_no_failure_and_says_where_it_is_listed() -> None:
+    page = Page(render_html(RUNS["known"]))
+    (finding,) = page.all("details", class_="finding")
+    assert finding["data-status"] == "known"
+    assert "open" not in finding
+    assert "it is listed: entry 1" in page.text
+
+
+def test_what_a_diagnosis_cannot_tell_apart_is_cut_and_counted() -> None:
+    unsure = replace(FINDING.diagnosis, candidates=tuple(f"shifted by {offset}" for offset in range(22)))
+    text = Page(render_html(run(replace(FAILED, findings=(replace(FINDING, diagnosis=unsure),))))).text
+    assert "Or: shifted by 0; shifted by 1; shifted by 2; shifted by 3; shifted by 4 and 17 others" in text
 
 
 def test_a_finding_without_figures() -> None:

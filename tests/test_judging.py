@@ -410,7 +410,7 @@ def test_shrinking_does_not_slide_from_one_bug_to_another() -> None:
     assert (finding.divergence, finding.program) == ("logits", "append a 1 2; append a 3")
     asked = replace(asked, fixed=lambda scope: [Program.parse(text)])
     (finding,) = judge_clause(asked, concat(TwoBugs), "py:mine", FEW).findings
-    assert (finding.divergence, finding.program) == ("raised", "append b 1")
+    assert (finding.divergence, finding.program) == ("raised", "append a 1")
 
 
 class Odd(Implementation):

@@ -9,9 +9,13 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kvconform.harness import registry
+from kvconform.harness.grouping import Group
+from kvconform.harness.results import Cell
 from kvconform.harness.trial import Verdict
 from kvconform.reports.as_text import as_text
 from kvconform.reports.difference import render_changes
+from kvconform.reports.gallery import gallery
 from kvconform.reports.headline import headline
 from kvconform.reports.markdown import LARGEST, render_markdown
 from kvconform.reports.table import FAILURE_COLUMNS
@@ -54,16 +58,23 @@ class Rendered(HTMLParser):
 
 
 def hostile(text: str) -> dict[str, str]:
-    """The markdown report of a check, a table and a mutation check, and a comparison, with this text all over them."""
+    """The markdown report of a check, a table and a sweep, a comparison and the gallery, with this text all over them."""
     finding = replace(FINDING, target=text, clause=text, dtype=text, detail=text, diagnosis=told(text), program=text)
     failed = replace(FAILED, target=text, clause=text, dtype=text, reason=text, findings=(finding,))
     unclear = replace(failed, verdict=Verdict.ERRORED, findings=())
     row = replace(ROW, target=text, diagnosis=text, clause=text, verdict=Verdict.PASSED)
     checked = replace(run(failed, unclear), problems=(text,))
+    cell_of = Cell(text, text)
+    group = Group(finding, text, (cell_of.key,), (text,), (text,))
+    of_fault = replace(finding, target=f"{text}/x", curve=())
+    shown = replace(failed, target=of_fault.target, findings=(of_fault,))
+    fault = replace(registry.faults()["pos_zero"], name="x", override=text, reports=("keras",))
     return {
         "check": render_markdown(checked, SENTENCES),
         "table": render_markdown(run(rows=(row,)), SENTENCES),
+        "sweep": render_markdown(replace(checked, cells=(cell_of,), groups=(group,)), SENTENCES),
         "diff": render_changes(run(), checked, code, "- "),
+        "gallery": gallery(run(shown, rows=(replace(row, target=shown.target),)), {fault.name: fault})["gallery.md"],
     }
 
 
@@ -74,7 +85,7 @@ def test_nothing_from_a_target_becomes_markup(text: str) -> None:
         page.encode()
         shown = Rendered(page)
         assert shown.tags <= OURS, kind
-        assert shown.attributes <= {"style"}
+        assert shown.attributes <= {"style", "class", "open"}
         assert not re.search("[\x00-\x08\x0b-\x1f\u200e\u200f\u202a-\u202e\u2066-\u2069]", page)
 
 
@@ -119,7 +130,7 @@ def test_the_verdict_comes_first_then_what_failed_then_details_folded_away() -> 
     assert lines[4].startswith("|    | clause")
     assert "`decode.incremental`" in lines[6]
     assert "branch.crop" not in page  # what passed, or was not asked, is only counted
-    folded = page[page.index("<details>") :]
+    folded = page[page.index("<details open>") :]  # the first is open: a reader sees the command at once
     for part in (
         "Every step gives the right logits.",
         FINDING.detail,
@@ -159,7 +170,7 @@ def test_a_comment_on_github_can_hold_it() -> None:
     assert len(page) > LARGEST * 0.9
     assert "further parts had no room here; the result file has everything." in page
     assert "The first 40 of 960." in page
-    assert page.count("<details>") == page.count("</details>")
+    assert page.count("<details>") + page.count("<details open>") == page.count("</details>")
     longest = replace(FINDING, **dict.fromkeys(("target", "detail", "program"), "x" * 100_000), diagnosis=told("x" * 100_000))
     assert len(render_markdown(run(replace(FAILED, findings=(longest,) * 3)), SENTENCES)) < LARGEST
 

@@ -329,6 +329,13 @@ def test_another_schema_is_refused_and_named(version: object, lines: list[str], 
     assert str(SCHEMA_VERSION) in text
 
 
+def test_a_newer_file_is_refused_as_such_whatever_else_is_in_it(lines: list[str], tmp_path: Path) -> None:
+    header = json.loads(lines[0]) | {"schema": SCHEMA_VERSION + 1, "surplus": 1}
+    newer = [json.dumps(header), '{"type": "what only a later version knows"}', *lines[1:]]
+    text = refused(of_lines(tmp_path / "newer.jsonl", newer))
+    assert text.endswith(f"has schema {SCHEMA_VERSION + 1}; this kvconform reads {SCHEMA_VERSION}; update kvconform")
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "nothing.jsonl")
     refused(tmp_path)

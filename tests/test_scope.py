@@ -168,7 +168,7 @@ NEEDS = [
     (("ragged",), limited(ragged="left"), None),
     (("ragged",), OPEN, "its rows must be of one length"),
     (("landmark",), limited(landmarks=(16,)), None),
-    (("landmark",), OPEN, "it names no landmark"),
+    (("landmark",), OPEN, "it names no landmark, as a window would be"),
 ]
 
 

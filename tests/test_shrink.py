@@ -89,14 +89,14 @@ MINIMAL: dict[str, tuple[Shows, str, str]] = {
     "seven tokens on a branch": (seven_to_a_branch, BRANCHES, "append a 1; fork a b; append b 2 3 4 5 6 7 8"),
     "a second row": (a_row_beyond_the_first, BATCH, "append a 1 | 2"),
     "a row taken twice": (a_row_taken_twice, BATCH, "append a 1; select a 0 0"),
-    "a call behind a refused one": (a_call_behind_a_refused_one, REFUSED, "append b!; append b 1"),
+    "a call behind a refused one": (a_call_behind_a_refused_one, REFUSED, "append a!; append a 1"),
     "a crop to three": (a_crop_to_three_or_more, LONG, "append a 1 2 3; crop a 3"),
     "a crop of nothing": (
         a_crop_that_takes_nothing_away,
         "append a 31 41 59; append a 26 53; append a 58; crop a 6; append a 97",
         "append a 1; crop a 1",
     ),
-    "anything at all": (lambda program: True, LONG, "append b 1"),
+    "anything at all": (lambda program: True, LONG, "append a 1"),
 }
 
 
