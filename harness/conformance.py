@@ -18,7 +18,7 @@ from .results import Case
 from .runner import error_text
 from .sources import Fixed, can_be, dtype_name, name_of, subject_of
 from .target import Resolved
-from .trial import Subject, Verdict
+from .trial import QUIETER, Subject, Verdict
 from .watchdog import STALL_LIMIT, TIME_LIMIT, Guard, Watchdog
 
 
@@ -49,7 +49,8 @@ class Guarding:
 
 
 def subjects(resolved: Resolved, dtypes: Sequence[str] = ()) -> Iterator[Subject]:
-    """The implementation in each precision; by default float64 first, where any real bug stands out, then its own.
+    """The implementation in each precision; by default float64 first, where any real bug stands out, or else the quieter
+    mode of noisy arithmetic, then its own.
 
     Raises `KvconformError` for a precision that it cannot be put in.
     """
@@ -61,7 +62,8 @@ def precisions(resolved: Resolved, dtypes: Sequence[str] = ()) -> Sequence[str]:
     """The precisions that are asked for, or those by default."""
     own = dtype_name(resolved.implementation)
     wide = can_be(resolved.implementation, "float64") and not isinstance(resolved.reference, Fixed)
-    return dtypes or list(dict.fromkeys(["float64", own] if wide else [own]))
+    quieter = resolved.implementation.noisy and "quieter" in resolved.implementation.capabilities
+    return dtypes or list(dict.fromkeys(["float64"] * wide + [QUIETER] * quieter + [own]))
 
 
 def subject(resolved: Resolved, name: str, guarding: Guarding | None = None) -> Subject:
@@ -77,6 +79,12 @@ def _precision(implementation: Implementation, name: str) -> Callable[[], Implem
     own = dtype_name(implementation)
     if name == own:
         return lambda: implementation
+    if name == QUIETER:
+        if name not in implementation.capabilities:
+            raise KvconformError(
+                f"{name_of(implementation)} knows no quieter mode: leave --dtype {name} out, or define quieter"
+            )
+        return implementation.quieter
     if "to" not in implementation.capabilities:
         raise KvconformError(
             f"{name_of(implementation)} computes in {own} and has no to(dtype): leave --dtype {name} out, or define to"

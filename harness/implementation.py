@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Cache = Any
 """One live state of an implementation, of whatever type it likes; the harness only hands it back."""
 
-OPTIONAL = ("full", "fork", "crop", "reset", "select", "join", "dump", "length", "to")
+OPTIONAL = ("full", "fork", "crop", "reset", "select", "join", "dump", "length", "to", "quieter")
 """Methods whose overriding declares a capability. `dump` goes with `load` and is called `restore`."""
 
 WAYS = ("greedy", "padded", "static", "chunked", "lookup", "beams")
@@ -146,6 +146,10 @@ class Implementation:
 
     def to(self, dtype: torch.dtype) -> Implementation:
         """The same model in another precision."""
+        raise NotImplementedError
+
+    def quieter(self) -> Implementation:
+        """The same weights in arithmetic that is not noisy, as with dequantised weights: what is noisy is judged there first."""
         raise NotImplementedError
 
 

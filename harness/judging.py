@@ -21,7 +21,7 @@ from .results import Case, Finding, finding_of
 from .runner import blamed
 from .saved import Saved
 from .shrink import shrink
-from .tolerance import Ratio
+from .tolerance import Ratio, Tolerance
 from .trial import Subject, Trial, Verdict, attempt
 from .watchdog import Guard
 
@@ -198,7 +198,7 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
         reason = f"given up after {len(trials)} programs: {reason}"
     pool = sum((trial.pool for trial in trials if trial.pool is not None), Pool())
     if pool.positions and verdict is Verdict.PASSED:
-        verdict, reason = _pooled(pool)
+        verdict, reason = _pooled(pool, subject.tolerance(clause.judged))
         if verdict is Verdict.FAILED and (entry := listed(profile.known, target, clause.id, subject.dtype_name, "append")):
             verdict, reason = Verdict.KNOWN, entry.told
     if verdict is Verdict.FAILED and findings and all(found.known for found in findings):
@@ -222,6 +222,10 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
         largest=worst.difference if worst else 0.0,
         allowed=worst.allowance.allowed if worst and worst.allowance else None,
         tolerance=str(worst.allowance.tolerance) if worst and worst.allowance else "",
+        noise=pool.noise_size if pool.positions else None,
+        deviation=pool.deviation if pool.positions else None,
+        ratio=pool.ratio if pool.positions else None,
+        usual=pool.usual if pool.positions else None,
         seconds=time.monotonic() - started,
         examples_to_failure=first,
         findings=findings,
@@ -258,15 +262,21 @@ def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     return Verdict.INCONCLUSIVE, "no program ran"
 
 
-def _pooled(pool: Pool) -> tuple[Verdict, str]:
+def _pooled(pool: Pool, tolerance: Tolerance) -> tuple[Verdict, str]:
     """The verdict on all programs of a clause under a ratio; with few positions, between the bounds is wider."""
-    passes, fails = Ratio().bounds(pool.positions)
+    assert isinstance(tolerance, Ratio)
     told = f"error {pool.ratio:.3g} × the noise over {pool.positions} positions"
-    if pool.ratio < passes:
+    found = [(pool.ratio, tolerance.bounds(pool.positions))]
+    if tolerance.own:
+        told += f", {pool.usual:.3g} × at the usual one"
+        found.append((pool.usual, tolerance.usual(pool.positions)))
+    allowed = " and ".join(f"{passes:g} ×" for _, (passes, _) in found)
+    if any(ratio > fails for ratio, (_, fails) in found):
+        return Verdict.FAILED, f"{told}; allowed {allowed}"
+    if all(ratio < passes for ratio, (passes, _) in found):
         return Verdict.PASSED, told
-    if pool.ratio > fails:
-        return Verdict.FAILED, f"{told}, allowed {passes:g} ×"
-    return Verdict.INCONCLUSIVE, f"{told}: above {passes:g} ×, below {fails:g} ×"
+    beyond = " and ".join(f"{fails:g} ×" for _, (_, fails) in found)
+    return Verdict.INCONCLUSIVE, f"{told}: passes below {allowed}, fails above {beyond}"
 
 
 def _trials(

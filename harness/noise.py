@@ -32,23 +32,42 @@ class Noise:
 
     def __init__(self, subject: Subject) -> None:
         self.implementation, self.oracle = subject.implementation, subject.oracle
-        self._rows: dict[Row, tuple[Tensor, Tensor]] = {}
+        self._ends: dict[Row, tuple[Tensor, Tensor]] = {}
         self._longer: dict[Row, Row] = {}
 
-    def of(self, tokens: Row) -> tuple[Tensor, Tensor]:
-        """Squared error and KL divergence of the noise at each position of a row."""
+    def of(self, tokens: Row, count: int) -> tuple[Tensor, Tensor]:
+        """Squared error and KL divergence of the noise at the last `count` positions of a row."""
+        import torch
+
+        parts: list[tuple[Tensor, Tensor]] = []
+        while count > 0:
+            error, divergence = (part[-count:] for part in self._end(tokens))
+            parts.insert(0, (error, divergence))
+            tokens, count = tokens[: -len(error)], count - len(error)
+        return torch.cat([error for error, _ in parts]), torch.cat([divergence for _, divergence in parts])
+
+    def _end(self, tokens: Row) -> tuple[Tensor, Tensor]:
+        """The same at as many positions, up to the end of a row, as one call gives."""
         whole = self._longer.get(tokens, tokens)
-        if whole not in self._rows:
-            if len(self._rows) > 2000:
-                self._rows.clear()
+        if whole not in self._ends:
+            if len(self._ends) > MOST_ROWS:
+                self._ends.clear()
                 self._longer.clear()
-            expected = self.oracle.row(tokens, len(tokens))
-            self._rows[tokens] = squares(self.logits(tokens), expected)
-            whole = tokens
+            whole, got = tokens, self._call(tokens)
+            self._ends[tokens] = squares(got, self.oracle.row(tokens, len(got)))
             if self.oracle.narrow:  # one pass over a large model serves all that a row begins with
                 self._longer |= {tokens[:length]: tokens for length in range(1, len(tokens) + 1)}
-        error, divergence = self._rows[whole]
-        return error[: len(tokens)], divergence[: len(tokens)]
+        error, divergence = self._ends[whole]
+        past = len(whole) - len(tokens)
+        return error[: len(error) - past], divergence[: len(error) - past]
+
+    def _call(self, tokens: Row) -> Tensor:
+        """Logits `[1 or n, vocab]` of one call. Who gives the last position only is not asked for those that nobody judges."""
+        import torch
+
+        if self.implementation.lossy is not None or self.oracle.narrow:
+            return self.logits(tokens)
+        return calls.single(self.implementation, torch.tensor([tokens]))[0].cpu()
 
     def logits(self, tokens: Row) -> Tensor:
         """Logits `[n, vocab]` that carry the noise and have read no cache."""
@@ -59,6 +78,8 @@ class Noise:
         return single_call(self.implementation, tokens)
 
 
+MOST_ROWS = 2000
+"""Rows whose noise is remembered."""
 _NOISES: WeakKeyDictionary[Subject, Noise] = WeakKeyDictionary()
 
 
@@ -103,7 +124,7 @@ def ratio_match(program: Program, subject: Subject, judged: Judged, tolerance: R
         chosen = _after_what_it_is_about(program, chosen)
     if subject.oracle.narrow:
         for row in longest_rows(program):
-            noise_of(subject).of(row)
+            noise_of(subject).of(row, len(row))
     pool, worst = Pool(), (0.0, steps[-1], 0)
     for step in chosen:
         for place, part in enumerate(_positions(step, program, subject)):
@@ -173,11 +194,13 @@ def _positions(step: Step, program: Program, subject: Subject) -> list[Pool]:
     for index, (row, new) in enumerate(zip(rows, step.op.rows, strict=True)):
         taken = min(len(new), count)
         start = count - taken if subject.implementation.ragged == "left" or count == 1 else 0
-        error, divergence = squares(logits[index, start : start + taken], subject.oracle.row(row, taken))
-        noise, noise_divergence = (part[-taken:] for part in noise_of(subject).of(row))
-        sums = (part.tolist() for part in (error, noise, divergence, noise_divergence))
-        for at, (above, below, apart, noise_apart) in enumerate(zip(*sums, strict=True), start):
-            pools[at] += Pool(above, below, apart, noise_apart, 1)
+        expected = subject.oracle.row(row, taken)
+        error, divergence = squares(logits[index, start : start + taken], expected)
+        noise, noise_divergence = noise_of(subject).of(row, taken)
+        spread = expected.double().var(-1, correction=0) * expected.shape[-1]
+        sums = (part.tolist() for part in (error, noise, divergence, noise_divergence, spread))
+        for at, parts in enumerate(zip(*sums, strict=True), start):
+            pools[at] += Pool.at(*parts, logits=expected.shape[-1])
     return pools
 
 

@@ -3,31 +3,63 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+EXTREME = 1e6
+"""A ratio at one position counts as no more than this, and no less than its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Sums over positions: squared errors and KL divergences from the reference, of what is judged and of the noise."""
+    """Sums over positions: squared errors and KL divergences from the reference, of what is judged and of the noise; the
+    logarithm of error ÷ noise, each a root; squared deviations of the reference's logits from their mean, and how many
+    logits that is."""
 
     error: float = 0.0
     noise: float = 0.0
     divergence: float = 0.0
     noise_divergence: float = 0.0
     positions: int = 0
+    logarithm: float = 0.0
+    spread: float = 0.0
+    logits: int = 0
+
+    @classmethod
+    def at(
+        cls, error: float, noise: float, divergence: float, noise_divergence: float, spread: float = 0.0, logits: int = 0
+    ) -> Pool:
+        """The pool of one position."""
+        ratio = math.sqrt(_quotient(error, noise))
+        return cls(
+            error, noise, divergence, noise_divergence, 1, math.log(min(max(ratio, 1 / EXTREME), EXTREME)), spread, logits
+        )
 
     def __add__(self, other: Pool) -> Pool:
-        return Pool(
-            self.error + other.error,
-            self.noise + other.noise,
-            self.divergence + other.divergence,
-            self.noise_divergence + other.noise_divergence,
-            self.positions + other.positions,
-        )
+        return Pool(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     @property
     def ratio(self) -> float:
         """The larger of the ratios of root mean squares and of root mean KL divergences; NaN counts as infinite."""
-        pairs = ((self.error, self.noise), (self.divergence, self.noise_divergence))
-        found = [math.sqrt(above / below) if below > 0 else (math.inf if above > 0 else 1.0) for above, below in pairs]
-        return max((ratio if ratio == ratio else math.inf for ratio in found), default=math.inf)
+        return max(math.sqrt(_quotient(*pair)) for pair in ((self.error, self.noise), (self.divergence, self.noise_divergence)))
+
+    @property
+    def usual(self) -> float:
+        """The geometric mean of error ÷ noise over positions, which a few loud ones do not sway."""
+        return math.exp(self.logarithm / self.positions) if self.positions else 1.0
+
+    @property
+    def noise_size(self) -> float:
+        """Root mean square of the noise, in logits."""
+        return math.sqrt(self.noise / self.logits) if self.logits else 0.0
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the reference's logits."""
+        return math.sqrt(self.spread / self.logits) if self.logits else 0.0
+
+
+def _quotient(above: float, below: float) -> float:
+    if below > 0:
+        found = above / below
+        return found if found == found else math.inf
+    return 1.0 if above == below == 0 else math.inf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -57,7 +57,8 @@ class RemoteEngine(Apart):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        return frozenset(self.engine.about.get("capabilities", ())) | ({"to"} if self.dtypes else set[str]())
+        told = {"to": self.dtypes, "quieter": self.engine.about.get("quieter")}
+        return frozenset(self.engine.about.get("capabilities", ())) | {name for name, more in told.items() if more}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,6 +128,11 @@ class RemoteEngine(Apart):
 
     def to(self, dtype: torch.dtype) -> RemoteEngine:
         return RemoteEngine(self.engine.command, str(dtype).removeprefix("torch."), self.engine.limit, self.engine.stall)
+
+    def quieter(self) -> RemoteEngine:
+        """The engine with the words on its command line that it says make it quieter."""
+        command = replace(self.engine.command, words=(*self.engine.command.words, *self.engine.about["quieter"]))
+        return RemoteEngine(command, self.engine.dtype, self.engine.limit)
 
     def _logits(self, op: str, tokens: Tensor, fields: dict[str, Any]) -> Tensor:
         import torch

@@ -74,6 +74,13 @@ class Case:
     largest: float = 0.0
     allowed: float | None = None
     tolerance: str = ""
+    noise: float | None = None
+    """Where errors are judged by their ratio to noise: its root mean square, in logits."""
+    deviation: float | None = None
+    """Where they are: the standard deviation of the reference's logits."""
+    ratio: float | None = None
+    usual: float | None = None
+    """Where they are: error ÷ noise of all positions, by root mean squares, and in the geometric mean, which is the usual one."""
     seconds: float = 0.0
     examples_to_failure: int | None = None
     findings: tuple[Finding, ...] = ()

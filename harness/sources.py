@@ -16,7 +16,7 @@ from .implementation import Implementation
 from .keeper import Apart
 from .oracle import MEMORY, Oracle, Reference
 from .target import Resolved
-from .trial import HALF, Subject
+from .trial import HALF, QUIETER, Subject
 from .watchdog import Guard
 from .wellformed import sane
 
@@ -158,7 +158,7 @@ def subject_of(implementation: Implementation, resolved: Resolved, name: str, gu
     arithmetic would be judged by itself, or where the reference has no such precision."""
     import torch
 
-    dtype: torch.dtype = getattr(torch, name)
+    dtype: torch.dtype = implementation.dtype if name == QUIETER else getattr(torch, name)
     reference = reference_of(replace(resolved, implementation=implementation))
     try:
         # Half precision is judged against the same weights in float64, by ratio.
@@ -170,7 +170,7 @@ def subject_of(implementation: Implementation, resolved: Resolved, name: str, gu
             f"{name_of(implementation)} is noisy, and its noise cannot be measured by itself: "
             "give a reference on the same weights"
         )
-    return Subject(implementation, oracle, guard, resolved.given)
+    return Subject(implementation, oracle, guard, resolved.given, name == QUIETER)
 
 
 def _half(reference: Reference, dtype: torch.dtype) -> Oracle:

@@ -180,7 +180,7 @@ def _judged(found: Figures, pairs: Pairs, basis: _Basis, dtype: str, due: Lines,
     if isinstance(basis.tolerance, Ratio):
         assert basis.noise is not None
         pools = [
-            Pool(error, noise, divergence, apart, 1) if finite else Pool()
+            Pool.at(error, noise, divergence, apart) if finite else Pool()
             for error, divergence, finite, (noise, apart) in zip(
                 found.squared, found.divergences, found.finite, basis.noise.tolist(), strict=True
             )

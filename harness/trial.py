@@ -26,6 +26,10 @@ HALF = ("bfloat16", "float16")
 """Precisions in which a position off by one hides under any maximum."""
 
 
+QUIETER = "quieter"
+"""What noisy arithmetic's quieter mode is called among precisions."""
+
+
 class Verdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
@@ -57,10 +61,13 @@ class Subject:
     guard: Guard = field(default_factory=Watchdog, compare=False)
     given: str | None = None
     """Where the user gave the reference: its target, or nothing for an object of the user's."""
+    quieter: bool = False
+    """Is it noisy arithmetic's quieter mode?"""
 
     @property
     def dtype_name(self) -> str:
-        return str(self.implementation.dtype).removeprefix("torch.")
+        """The name of the precision, as reports show it."""
+        return QUIETER if self.quieter else str(self.implementation.dtype).removeprefix("torch.")
 
     @property
     def scope(self) -> Scope:
@@ -70,7 +77,7 @@ class Subject:
         """A ratio for noisy arithmetic, exact for a prefill with the reference's operands, a published bound in float32,
         else measured."""
         if self.implementation.noisy or self.implementation.lossy is not None or self.dtype_name in HALF:
-            return Ratio()
+            return Ratio(own=self.implementation.lossy is None and not self.oracle.narrow)
         if judged is Judged.FRESH and self.implementation.exact_prefill:
             return Exact()
         if self.implementation.incremental_bound is not None and self.dtype_name == "float32":

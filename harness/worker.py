@@ -23,6 +23,7 @@ from .implementation import Implementation
 from .keeper import Apart, Keeper
 from .process import Child
 from .runner import blamed, error_text
+from .trial import QUIETER
 from .watchdog import TIME_LIMIT
 from .wire import Pickled, Raised, Raw, Ref, Refused, Reply, Request, as_exception, overwrite, packed, unpacked, unpickled
 
@@ -39,6 +40,8 @@ class Recipe:
 
     def __call__(self) -> Any:
         built = self.build()
+        if self.dtype == QUIETER:
+            return built.quieter()
         return built.to(getattr(torch, self.dtype)) if self.dtype else built
 
 

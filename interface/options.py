@@ -68,7 +68,7 @@ Strict = Annotated[
     bool, typer.Option("--strict", help="Fail on an entry of known deviations that no longer fails, or matches nothing.")
 ]
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+DTYPES = ("float64", "float32", "bfloat16", "float16", "quieter")
 KNOWN = {
     "target",
     "clause",

@@ -13,6 +13,7 @@ from ..harness.trial import Verdict
 from .causes import by_cause
 from .headline import headline
 from .matrix import matrix as sweep_matrix
+from .noise import noises
 from .plot import plot
 from .table import ORDER, size
 from .template import template, times
@@ -80,6 +81,7 @@ def _page(run: Run, sentences: Mapping[str, str], most: int, told: bool) -> str:
         statuses=[verdict for verdict in SIGNS if verdict in shown],
         outcome_status=OF_OUTCOME,
         matrix=matrix,
+        noises=[] if run.cells else noises(run.cases),
         swept=sweep_matrix(run) if run.cells else None,
         told=told,
         reasons=reasons,

@@ -17,6 +17,7 @@ from ..harness.trial import Verdict
 from .causes import by_cause, clauses_of, unjudged_together
 from .headline import counted, headline
 from .matrix import LEGEND, matrix, matrix_table
+from .noise import noises
 from .table import failure_table, figure, mutant_table
 from .text import cell, code, fenced, many, visible
 from .verdicts import SIGNS
@@ -37,6 +38,7 @@ def render_markdown(run: Run, sentences: Mapping[str, str]) -> str:
     if run.cells:
         tables, details = _sweep(run)
     else:
+        page += noises(run.cases, code)
         causes = [] if run.rows else by_cause(finding for case in run.cases for finding in case.findings)
         tables = [_causes(causes), "" if run.rows else _unjudged(run.cases)]
         details = [_detail(number, alike, sentences) for number, alike in enumerate(causes, 1)]

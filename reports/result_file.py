@@ -21,7 +21,7 @@ from ..harness.table import Danger, TableRow
 from ..harness.trial import Verdict
 
 RECORDS = ("case", "row", "mutant", "cell", "group")
-FIGURES = {"largest", "allowed", "difference", "floor", "prefill", "incremental"}
+FIGURES = {"largest", "allowed", "noise", "deviation", "ratio", "usual", "difference", "floor", "prefill", "incremental"}
 ENUMS: dict[str, type[Enum]] = {"verdict": Verdict, "kind": Kind, "danger": Danger, "outcome": Outcome}
 
 

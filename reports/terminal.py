@@ -11,6 +11,7 @@ from ..harness.results import Case, Finding
 from ..harness.run import Run
 from ..harness.trial import Verdict
 from .causes import by_cause
+from .noise import noises
 from .table import case_table, figure
 from .text import visible
 
@@ -32,6 +33,7 @@ def check_report(run: Run, sentences: Mapping[str, str], only_failures: bool = F
     parts += replayed_lines(run)
     if run.cases:
         parts.append(covered(run))
+    parts += noises(run.cases, visible)
     parts.append(last_line(run))
     return "\n\n".join(parts)
 

@@ -124,7 +124,7 @@ def _rounding(program: Program, subject: Subject) -> float | None:
 
 def _noise(subject: Subject, row: Row, taken: int) -> Tensor:
     """Under a ratio: how large the root of the squared error, summed over the vocabulary, may be at each position."""
-    return NOISES * noise_of(subject).of(row)[0][-taken:].sqrt()
+    return NOISES * noise_of(subject).of(row, taken)[0].sqrt()
 
 
 def differing(one: Tensor, other: Tensor, allowed: Tensor | float) -> list[bool]:

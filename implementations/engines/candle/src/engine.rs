@@ -95,6 +95,7 @@ impl Engine {
         // On quantised weights candle refuses several rows of several tokens: "input tensor is not contiguous".
         if self.model.noisy() {
             about["max_rows"] = 1.into();
+            about["quieter"] = json!(["--dequantise"]);
         }
         about
     }

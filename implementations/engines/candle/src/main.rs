@@ -1,7 +1,7 @@
 //! candle's models behind kvconform's line protocol (docs/protocol.md).
 //!
 //!     kvconform-candle llama FOLDER [--caller WAY] [--reset WAY]
-//!     kvconform-candle quantized_llama FILE.gguf [--caller WAY] [--reset WAY]
+//!     kvconform-candle quantized_llama FILE.gguf [--caller WAY] [--reset WAY] [--dequantise]
 //!     kvconform-candle gemma3 FOLDER [--caller WAY] [--reset WAY]
 //!     kvconform-candle convert FOLDER FILE.gguf f32|q8_0
 
@@ -19,7 +19,7 @@ use std::io::{stdin, stdout, BufRead, BufWriter, Write};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::Path;
 
-const USAGE: &str = "kvconform-candle llama|quantized_llama|gemma3 PATH [--caller WAY] [--reset new|clear|zero]
+const USAGE: &str = "kvconform-candle llama|quantized_llama|gemma3 PATH [--caller WAY] [--reset new|clear|zero] [--dequantise]
 kvconform-candle convert FOLDER FILE.gguf f32|q8_0";
 
 fn main() {
@@ -35,6 +35,8 @@ fn run(words: Vec<String>) -> Result<()> {
     while let Some(word) = rest.next() {
         match word.as_str() {
             "--caller" => caller = Caller::parse(&rest.next().unwrap_or_default())?,
+            // candle's own switch: weights as they are in the file, and no activation is rounded.
+            "--dequantise" => std::env::set_var("CANDLE_DEQUANTIZE_ALL", "1"),
             "--reset" => reset = Reset::parse(&rest.next().unwrap_or_default())?,
             _ => plain.push(word),
         }
