@@ -81,9 +81,7 @@ def _precision(implementation: Implementation, name: str) -> Callable[[], Implem
         return lambda: implementation
     if name == QUIETER:
         if name not in implementation.capabilities:
-            raise KvconformError(
-                f"{name_of(implementation)} knows no quieter mode: leave --dtype {name} out, or define quieter"
-            )
+            raise KvconformError(f"{name_of(implementation)} knows no quieter mode: leave --dtype out, or define quieter")
         return implementation.quieter
     if "to" not in implementation.capabilities:
         raise KvconformError(

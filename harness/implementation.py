@@ -149,7 +149,7 @@ class Implementation:
         raise NotImplementedError
 
     def quieter(self) -> Implementation:
-        """The same weights in arithmetic that is not noisy, as with dequantised weights: what is noisy is judged there first."""
+        """The same weights without that noise, dequantised say: noisy arithmetic is judged there first."""
         raise NotImplementedError
 
 

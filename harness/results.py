@@ -80,7 +80,7 @@ class Case:
     """Where they are: the standard deviation of the reference's logits."""
     ratio: float | None = None
     usual: float | None = None
-    """Where they are: error ÷ noise of all positions, by root mean squares, and in the geometric mean, which is the usual one."""
+    """Where they are: error ÷ noise of all positions, by root mean squares, and at the usual one: the geometric mean."""
     seconds: float = 0.0
     examples_to_failure: int | None = None
     findings: tuple[Finding, ...] = ()
