@@ -74,7 +74,7 @@ def judged(asked: Asked) -> dict[str, Any]:
     resolved.implementation.close()
     told = {name: getattr(case, name) for name in ("programs", "positions", "largest", "noise", "deviation", "reason")}
     seconds = round(time.monotonic() - began, 1)
-    return {**vars(asked), "verdict": str(case.verdict), **told, "ratio": case.ratio, "seconds": seconds}
+    return {**vars(asked), "verdict": str(case.verdict), **told, "ratio": case.ratio, "usual": case.usual, "seconds": seconds}
 
 
 def page(lines: list[dict[str, Any]]) -> str:
@@ -88,14 +88,14 @@ def page(lines: list[dict[str, Any]]) -> str:
             line["verdict"],
             line["programs"],
             f"{line['largest']:.2g}",
-            "—" if line["ratio"] is None else f"{line['ratio']:.3g}",
+            *("—" if line[name] is None else f"{line[name]:.3g}" for name in ("ratio", "usual")),
         )
         for line in lines
         if line["caller"] != "right"
     ]
-    ratios = sorted(line["ratio"] for line in right)
+    ratios, usual = (sorted(line[name] for line in right) for name in ("ratio", "usual"))
     verdicts = {one: sum(line["verdict"] == one for line in right) for one in ("passed", "inconclusive", "failed", "errored")}
-    columns = ("caller", "arithmetic", "seed", "verdict", "programs", "max |Δlogit|", "error ÷ noise")
+    columns = ("caller", "arithmetic", "seed", "verdict", "programs", "max |Δlogit|", "error ÷ noise", "usual")
     return "\n".join(
         (
             "# candle on Q4_1: noise and mistakes\n",
@@ -106,7 +106,7 @@ def page(lines: list[dict[str, Any]]) -> str:
             f"{sum(line['positions'] for line in right)} positions: "
             f"{', '.join(f'{count} {one}' for one, count in verdicts.items() if count)}. "
             f"Error ÷ noise of a pool: {ratios[0]:.3g} to {ratios[-1]:.3g}, {ratios[len(ratios) // 2]:.3g} in the median; "
-            f"the noise is at most {noise:.2g} RMS, the largest difference {max(line['largest'] for line in right):.2g}.\n",
+            f"at the usual position {usual[0]:.3g} to {usual[-1]:.3g}; the noise is at most {noise:.2g} RMS, the largest difference {max(line['largest'] for line in right):.2g}.\n",
             "## Mistakes of the caller\n",
             f"{POOL} generated programs of decode.incremental at most; it ends at the first that fails.\n",
             tabulate(rows, columns, tablefmt="github", disable_numparse=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -198,7 +199,7 @@ def _judged(clause: Clause, subject: Subject, target: str, profile: Profile) -> 
         reason = f"given up after {len(trials)} programs: {reason}"
     pool = sum((trial.pool for trial in trials if trial.pool is not None), Pool())
     if pool.positions and verdict is Verdict.PASSED:
-        verdict, reason = _pooled(pool, subject.tolerance(clause.judged))
+        verdict, reason = pooled(pool, subject.tolerance(clause.judged))
         if verdict is Verdict.FAILED and (entry := listed(profile.known, target, clause.id, subject.dtype_name, "append")):
             verdict, reason = Verdict.KNOWN, entry.told
     if verdict is Verdict.FAILED and findings and all(found.known for found in findings):
@@ -262,12 +263,12 @@ def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     return Verdict.INCONCLUSIVE, "no program ran"
 
 
-def _pooled(pool: Pool, tolerance: Tolerance) -> tuple[Verdict, str]:
+def pooled(pool: Pool, tolerance: Tolerance) -> tuple[Verdict, str]:
     """The verdict on all programs of a clause under a ratio; with few positions, between the bounds is wider."""
     assert isinstance(tolerance, Ratio)
     told = f"error {pool.ratio:.3g} × the noise over {pool.positions} positions"
     found = [(pool.ratio, tolerance.bounds(pool.positions))]
-    if tolerance.own:
+    if math.isfinite(tolerance.usual(pool.positions)[0]):
         told += f", {pool.usual:.3g} × at the usual one"
         found.append((pool.usual, tolerance.usual(pool.positions)))
     allowed = " and ".join(f"{passes:g} ×" for _, (passes, _) in found)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 
-EXTREME = 1e6
+EXTREME = 100.0
 """A ratio at one position counts as no more than this, and no less than its inverse."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Sums over positions: squared errors and KL divergences from the reference, of what is judged and of the noise; the
-    logarithm of error ÷ noise, each a root; squared deviations of the reference's logits from their mean, and how many
-    logits that is."""
+    logarithms of the two quotients' roots; squared deviations of the reference's logits from their mean, and how many logits
+    that is."""
 
     error: float = 0.0
     noise: float = 0.0
@@ -21,6 +21,7 @@ class Pool:
     noise_divergence: float = 0.0
     positions: int = 0
     logarithm: float = 0.0
+    divergence_logarithm: float = 0.0
     spread: float = 0.0
     logits: int = 0
 
@@ -29,10 +30,8 @@ class Pool:
         cls, error: float, noise: float, divergence: float, noise_divergence: float, spread: float = 0.0, logits: int = 0
     ) -> Pool:
         """The pool of one position."""
-        ratio = math.sqrt(_quotient(error, noise))
-        return cls(
-            error, noise, divergence, noise_divergence, 1, math.log(min(max(ratio, 1 / EXTREME), EXTREME)), spread, logits
-        )
+        logarithms = _logarithm(error, noise), _logarithm(divergence, noise_divergence)
+        return cls(error, noise, divergence, noise_divergence, 1, *logarithms, spread, logits)
 
     def __add__(self, other: Pool) -> Pool:
         return Pool(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
@@ -44,8 +43,8 @@ class Pool:
 
     @property
     def usual(self) -> float:
-        """The geometric mean of error ÷ noise over positions, which a few loud ones do not sway."""
-        return math.exp(self.logarithm / self.positions) if self.positions else 1.0
+        """The geometric mean over positions of either ratio, the larger of the two; a few loud positions do not sway it."""
+        return math.exp(max(self.logarithm, self.divergence_logarithm) / self.positions) if self.positions else 1.0
 
     @property
     def noise_size(self) -> float:
@@ -63,3 +62,7 @@ def _quotient(above: float, below: float) -> float:
         found = above / below
         return found if found == found else math.inf
     return 1.0 if above == below == 0 else math.inf
+
+
+def _logarithm(above: float, below: float) -> float:
+    return math.log(min(max(math.sqrt(_quotient(above, below)), 1 / EXTREME), EXTREME))

@@ -78,10 +78,8 @@ class Ratio:
         return (self.passes, self.fails) if positions >= ENOUGH else (self.fails, self.program_fails)
 
     def usual(self, positions: int) -> tuple[float, float]:
-        """The same for the geometric mean of a position's ratio."""
-        if not self.own:
-            return math.inf, math.inf
-        return (self.usually_passes, self.usually_fails) if positions >= ENOUGH else (self.passes, self.fails)
+        """The same for the geometric mean of a position's ratio; few positions have no usual one."""
+        return (self.usually_passes, self.usually_fails) if self.own and positions >= ENOUGH else (math.inf, math.inf)
 
 
 @dataclass(frozen=True, slots=True)

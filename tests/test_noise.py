@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from kvconform.harness import registry
 from kvconform.harness.conformance import precisions
 from kvconform.harness.errors import KvconformError
+from kvconform.harness.judging import pooled
 from kvconform.harness.noise import Noise
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.pool import Pool
 from kvconform.harness.target import Resolved
+from kvconform.harness.tolerance import ENOUGH, Ratio
 from kvconform.harness.trial import Subject, Verdict
 from kvconform.implementations.builtin import BuiltIn, model
 from kvconform.implementations.policy import Concat
@@ -30,7 +32,7 @@ from torch import Tensor
 
 REFERENCE = "builtin:llama/concat"
 ROW = (5, 9, 3, 700, 41, 8)
-sizes = st.floats(1e-5, 1e5)
+sizes = st.floats(1e-2, 1e2)
 
 
 @given(st.lists(st.tuples(sizes, sizes), min_size=1, max_size=20))
@@ -138,3 +140,23 @@ def test_a_report_says_how_large_the_noise_is_and_that_it_is_precision() -> None
     assert noises([failed, NOISY]) == [f"{size}{gone}, and errors of up to 2.4 are left, which are no noise"]
     assert len(noises([NOISY, replace(NOISY, target="builtin:gpt/other")])) == 2
     assert noises([NOISY])[0] in as_text(run(NOISY), {})
+
+
+def test_under_a_ratio_of_its_own_noise_the_usual_position_is_held_to_narrower_bounds() -> None:
+    def verdict(ratio: float, own: bool = True, positions: int = ENOUGH) -> Verdict:
+        loud = Pool.at(1e6, 1e6, 1e6, 1e6)
+        pool = sum((Pool.at(ratio**2, 1.0, ratio**2, 1.0) for _ in range(positions - 1)), loud)
+        assert pool.ratio < 1.01
+        return pooled(pool, Ratio(own=own))[0]
+
+    assert verdict(1.2) is Verdict.PASSED
+    assert verdict(1.4) is Verdict.INCONCLUSIVE
+    assert verdict(1.6) is Verdict.FAILED
+    assert verdict(1.6, own=False) is Verdict.PASSED
+    assert verdict(1.6, positions=ENOUGH - 1) is Verdict.PASSED
+    one = Pool.at(2.0, 1.0, 2.0, 1.0)
+    assert pooled(sum([one] * (ENOUGH - 1), one), Ratio(own=True)) == (
+        Verdict.INCONCLUSIVE,
+        "error 1.41 × the noise over 100 positions, 1.41 × at the usual one: passes below 1.5 × and 1.25 ×, "
+        "fails above 2 × and 1.5 ×",
+    )
