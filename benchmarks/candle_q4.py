@@ -106,7 +106,8 @@ def page(lines: list[dict[str, Any]]) -> str:
             f"{sum(line['positions'] for line in right)} positions: "
             f"{', '.join(f'{count} {one}' for one, count in verdicts.items() if count)}. "
             f"Error ÷ noise of a pool: {ratios[0]:.3g} to {ratios[-1]:.3g}, {ratios[len(ratios) // 2]:.3g} in the median; "
-            f"at the usual position {usual[0]:.3g} to {usual[-1]:.3g}; the noise is at most {noise:.2g} RMS, the largest difference {max(line['largest'] for line in right):.2g}.\n",
+            f"at the usual position {usual[0]:.3g} to {usual[-1]:.3g}; the noise is at most {noise:.2g} RMS, "
+            f"the largest difference {max(line['largest'] for line in right):.2g}.\n",
             "## Mistakes of the caller\n",
             f"{POOL} generated programs of decode.incremental at most; it ends at the first that fails.\n",
             tabulate(rows, columns, tablefmt="github", disable_numparse=True),
@@ -118,6 +119,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--only", choices=("right", *MISTAKES), help="this caller only")
     given = parser.parse_args()
     torch.set_num_threads(1)
     lines = [json.loads(line) for line in given.file.read_text().splitlines()] if given.file.exists() else []
@@ -126,7 +128,7 @@ def main() -> None:
         return
     known = {(line["caller"], line["mode"], line["seed"]) for line in lines}
     for asked in plan():
-        if (asked.caller, asked.mode, asked.seed) not in known:
+        if (asked.caller, asked.mode, asked.seed) not in known and given.only in (None, asked.caller):
             with given.file.open("a") as out:
                 out.write(json.dumps(judged(asked)) + "\n")
 
