@@ -130,8 +130,8 @@ def honest(known: set[int]) -> Iterator[dict[str, Any]]:
 TEXTS = (
     "The capital of France is Paris. Paris is a city that is known for its history, its art, and its food, and there are more "
     "who come to see it each year than live in it.",
-    "My favourite season is autumn, when the leaves turn red and the evenings grow cool. We walk along the river and talk about "
-    "the year that is ending, as we do.",
+    "My favourite season is autumn, when the leaves turn red and the evenings grow cool. We walk along the river and talk "
+    "about the year that is ending, as we do.",
     "def add(a, b):\n    return a + b\n\nprint(add(2, 3))  # the sum of two numbers is printed here, which is five",
 )
 
