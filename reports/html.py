@@ -11,7 +11,7 @@ from ..harness.results import Case, Finding
 from ..harness.run import Run
 from ..harness.trial import Verdict
 from .causes import by_cause
-from .headline import headline
+from .headline import counted, headline
 from .matrix import matrix as sweep_matrix
 from .noise import noises
 from .plot import plot
@@ -70,6 +70,7 @@ def _page(run: Run, sentences: Mapping[str, str], most: int, told: bool) -> str:
     return template("report.html.jinja", {"family": _family}).render(
         run=run,
         headline=headline(run),
+        counted=counted(run),
         signs=SIGNS,
         sentences=sentences,
         causes=causes,

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import typer
 from kvconform.harness import registry
 from kvconform.harness.fault import Kind
+from kvconform.harness.known import load
+from kvconform.harness.program import Program
+from kvconform.interface.cli import app
 from kvconform.reports.catalogue import render_faults
 from kvconform.reports.gallery import gallery
 from report_runs import FAILED, FINDING, ROW, run
 
 DOCS = Path(__file__).parent.parent / "docs"
+README = DOCS.parent / "README.md"
 MARKED = re.compile(r"<!-- (runs|file)(?:: ([^ ]+))? -->\n```(\w+)\n(.*?)```", re.DOTALL)
 """A block behind `<!-- runs -->` is run, and ends with exit code 0; behind `<!-- runs: 1 -->`, with 1. A block behind
 `<!-- file: engine.py -->` is that file. The blocks of a page run in its order, in one folder."""
-PAGES = [
-    page for page in (DOCS.parent / "README.md", *sorted(DOCS.glob("*.md"))) if "<!-- runs" in page.read_text(encoding="utf-8")
-]
+PAGES = [page for page in (README, *sorted(DOCS.glob("*.md"))) if "<!-- runs" in page.read_text(encoding="utf-8")]
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str, str, str]]:
@@ -45,6 +50,48 @@ def test_what_a_page_tells_to_run_runs(page: Path, tmp_path: Path) -> None:
         words = {"sh": ["bash", "-ec", text], "python": [sys.executable, "-c", text]}[language]
         done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, encoding="utf-8", timeout=300)
         assert done.returncode == int(argument or 0), f"{text}\n{done.stdout}\n{done.stderr}"
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The calls of kvconform in the blocks of a page, as words behind the program's name."""
+    for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+            lexer.whitespace_split = True
+            words: list[str] = []
+            for word in (*lexer, ";"):
+                if set(word) <= set(";|&<>()"):
+                    if words and Path(words[0]).name == "kvconform":
+                        yield words[1:]
+                    words = []
+                else:
+                    words.append(word)
+
+
+def test_every_command_that_is_told_is_one() -> None:
+    """Those of pages that do not run too: the command, its options and its program are what the command line takes."""
+    known: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
+    told = [
+        (page.name, *words) for page in (README, *sorted(DOCS.rglob("*.md"))) for words in commands(page.read_text("utf-8"))
+    ]
+    assert len(told) > 60
+    for page, name, *rest in told:
+        context = known[name].make_context(name, list(rest))  # raises where an option or an argument is not as it should be
+        if name == "replay":
+            assert Program.parse(context.params["program"]).ops, (page, rest)
+
+
+@pytest.mark.parametrize("wrong", ["chek x", "check x --no-such-option", "diff one.jsonl", "report x --format paper"])
+def test_a_command_that_is_none_would_be_noticed(wrong: str) -> None:
+    (words,) = commands(f"```sh\nkvconform {wrong}  # a comment\n```\n")
+    with pytest.raises(Exception, match=r"."):
+        vars(typer.main.get_command(app))["commands"][words[0]].make_context(words[0], words[1:])
+
+
+def test_the_list_of_known_deviations_that_is_told_is_read(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "sweep.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "known.toml").write_text(text, encoding="utf-8")
+    assert load(tmp_path / "known.toml")
 
 
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:

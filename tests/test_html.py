@@ -287,6 +287,7 @@ def test_what_was_not_judged_is_told_once_a_reason() -> None:
 def test_the_failure_table_has_every_column_and_the_bug() -> None:
     page = Page(render_html(run(FAILED, rows=(ROW,))))
     text = " ".join(page.text.split())
+    assert "Every fault is caught, and everything correct passes 1 of 1 faults caught, " in text
     for part in ("fault 0 8.4 0 7 of 33 2 of 48 ✗ failed", "high", "prefill.identity", ROW.sentence):
         assert part in text
     assert ROW.override in page.text

@@ -23,7 +23,8 @@ from kvconform.reports.summary import VARIABLE, append_summary
 from report_runs import FAILED, FINDING, PASSED, RUNS, run
 
 BIN = Path(sys.executable).parent
-DOC = Path(__file__).parent.parent / "docs" / "ci.md"
+README = Path(__file__).parent.parent / "README.md"
+DOC = README.parent / "docs" / "ci.md"
 Done = subprocess.CompletedProcess[str]
 
 
@@ -170,6 +171,43 @@ def test_the_workflow_works_as_pasted(tmp_path: Path) -> None:
     assert done.stdout.startswith("no regression: 0 new")
     record = [json.loads(line) for line in (tmp_path / "report" / "result.jsonl").read_text(encoding="utf-8").splitlines()]
     assert ["kvconform", *shlex.split(record[0]["command"])] == shlex.split(commands[0])
+
+
+def test_the_other_commands_of_the_page_work_too(tmp_path: Path) -> None:
+    """GitLab's are GitHub's; the accepted state has nothing newly wrong beside itself; pytest passes."""
+    text = DOC.read_text(encoding="utf-8")
+    (gitlab,) = [found for found in map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)) if "cache" in found]
+    assert gitlab["cache"]["script"][1:] == workflow_commands()[:1]
+    assert {"report", "report/junit.xml"} == {
+        *gitlab["cache"]["artifacts"]["paths"],
+        gitlab["cache"]["artifacts"]["reports"]["junit"],
+    }
+    shells = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    assert shells[0].strip() == workflow_commands()[0]
+    (tmp_path / "pyproject.toml").write_text('[tool.kvconform]\nclause = "prefill.identity"\n', encoding="utf-8")
+    done = shell(shells[1], tmp_path)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        0,
+        "no regression: 0 new, 0 changed in size, 2 still failing, 0 fixed, 0 gone",
+    )
+    done = shell(shells[2], tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert ElementTree.parse(tmp_path / "junit.xml").getroot()[0].attrib["errors"] == "0"
+
+
+def test_a_bug_that_is_mended_is_fixed_and_one_that_is_made_is_new(tmp_path: Path) -> None:
+    """Two real runs of the README's engine: its `crop` keeps a token too many, and then does not."""
+    (text,) = re.findall(r"<!-- file: engine.py -->\n```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    right = text.partition("class Faulty")[0]
+    for name, source in (("wrong", right.replace("[:, :length]", "[:, : length + 1]")), ("right", right)):
+        (tmp_path / "engine.py").write_text(source, encoding="utf-8")
+        shell(f"kvconform check py:engine.py:Mine --clause branch.crop --profile quick --dtype float32 --out {name}", tmp_path)
+    mended = shell("kvconform diff wrong/result.jsonl right/result.jsonl", tmp_path)
+    assert (mended.returncode, mended.stderr) == (0, "")
+    assert re.search(r"^Fixed:\n  py:engine.py:Mine branch.crop \(float32\): max \|Δlogit\| ", mended.stdout, re.MULTILINE)
+    broken = shell("kvconform diff right/result.jsonl wrong/result.jsonl", tmp_path)
+    assert broken.returncode == 1
+    assert broken.stdout.splitlines()[-1].startswith("regressed: 1 new, ")
 
 
 def test_a_summary_that_cannot_be_written_is_complained_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
