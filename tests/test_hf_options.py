@@ -73,6 +73,10 @@ def test_a_cache_that_cannot_be_had_is_told(tmp_path: Path):
     assert "cannot load" in refused(f"hf:{folder}?attn=nonsense")
 
 
+def test_a_device_that_is_not_here_is_told() -> None:
+    assert "device=no_such cannot be had here: " in refused("arch:llama?device=no_such")
+
+
 def test_every_cache_class_of_the_library_can_be_named_or_says_why_not():
     from kvconform.implementations.hf.caches import FOR_OTHERS, backends, kinds, names
     from transformers import cache_utils

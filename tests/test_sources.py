@@ -163,6 +163,8 @@ def test_a_bug_in_the_cache_shows_by_each_source() -> None:
 
 def test_a_device_goes_to_targets_that_take_one() -> None:
     assert placed("py:engine.py:Mine?window=4", "cuda") == "py:engine.py:Mine?window=4&device=cuda"
+    assert placed("hf:models/mine?cache=static", "cuda") == "hf:models/mine?cache=static&device=cuda"
+    assert placed("arch:llama", "cuda") == "arch:llama?device=cuda"
     assert placed("builtin:gpt/concat", "") == "builtin:gpt/concat"
     assert placed("builtin:gpt/concat", "cuda", strict=False) == "builtin:gpt/concat"
     with pytest.raises(TargetError, match=r"builtin:… takes no device: leave --device out"):

@@ -9,7 +9,7 @@ from ...harness.errors import Unsupported
 from ...harness.fault import Kind
 from ...harness.target import Listed, Resolved, Scheme, Target, closest
 from .names import architectures
-from .targets import PRELOADED, SWEPT, resolved
+from .targets import PRELOADED, SWEPT, TAKES, resolved
 
 if TYPE_CHECKING:
     from .model import Model
@@ -59,4 +59,5 @@ ARCH = Scheme(
     options=SWEPT,
     shares=lambda target: target.address,
     preload=PRELOADED,
+    takes=TAKES,
 )

@@ -43,7 +43,7 @@ def loaded(target: Target, options: Options) -> Model:
 def ready(module: Any, target: Target, options: Options) -> Model:
     """A module as the options want it. Raises `TargetError`."""
     with told(target), quiet():
-        module = module.eval().requires_grad_(False).to(options.device)
+        module = on(module.eval().requires_grad_(False), options.device)
         if hasattr(module, "set_experts_implementation"):
             _eager_experts(module)
         model = Model(module, str(target))
@@ -53,6 +53,15 @@ def ready(module: Any, target: Target, options: Options) -> Model:
         if options.compile:
             model.call = torch.compile(module)
     return model
+
+
+def on(module: Any, device: str) -> Any:
+    """The module on a device. Raises `TargetError` where this machine has none of that name."""
+    try:
+        return module.to(device)
+    except (RuntimeError, AssertionError) as error:  # what torch raises for a wrong name, a build without CUDA, no driver
+        sentence = str(error).partition("\n")[0].partition(". ")[0].rstrip(".")
+        raise TargetError(f"device={device} cannot be had here: {sentence}; leave it out to run on the CPU") from None
 
 
 def _eager_experts(module: Any) -> None:

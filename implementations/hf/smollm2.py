@@ -22,7 +22,7 @@ from ...harness.cache_folder import cache_folder
 from ...harness.errors import TargetError
 from ...harness.fault import Fault, Kind
 from ...harness.target import Listed, Resolved, Sample, Scheme, Target, closest
-from .targets import resolved
+from .targets import TAKES, resolved
 
 if TYPE_CHECKING:
     from .model import Model
@@ -170,5 +170,5 @@ def listing() -> Iterable[Listed]:
         yield Listed(f"model:smollm2?fault={name}", Kind.FAULT, ways[name].sentence, shown=False)
 
 
-MODEL = Scheme(resolve, listing, takes=("device",))
+MODEL = Scheme(resolve, listing, takes=TAKES)
 """Real models that a package carries."""

@@ -72,6 +72,7 @@ def _tags(model: Model, kind: Kind) -> dict[str, str]:
 LOADED = "transformers.models.llama.modeling_llama"
 """Some model: what it imports, every model does."""
 SWEPT: Mapping[str, tuple[str, ...]] = {"cache": ("dynamic", "static"), "attn": ("eager", "sdpa")}
+TAKES = ("device",)
 PRELOADED = (*(f"{__package__}.{name}" for name in ("load", "tiny", "adapter", "plain")), LOADED)
 
-HF = Scheme(resolve, options=SWEPT, shares=lambda target: target.address, preload=PRELOADED)
+HF = Scheme(resolve, options=SWEPT, shares=lambda target: target.address, preload=PRELOADED, takes=TAKES)
