@@ -24,6 +24,10 @@ from .symptoms import of_an_error, symptoms
 HISTORIES_ONLY = "only mistaken histories were tried: no implementation is known that faults on these weights could be put into"
 
 
+SAYS_ITSELF = (Divergence.SHAPE, Divergence.DTYPE)
+"""What is wrong with the form of an answer is told by the finding; where it shows says nothing of a cache."""
+
+
 class Diagnoser:
     """Names the bugs of one implementation in one precision."""
 
@@ -64,7 +68,9 @@ class Diagnoser:
     ) -> Diagnosis | None:
         """What a failing program shows, or None where nothing can be told: a diagnosis never ends a run."""
         try:
-            told = self.simulator.diagnose(clause, program, divergence, step, found_in) or self._symptoms(program)
+            told = self.simulator.diagnose(clause, program, divergence, step, found_in)
+            if told is None and divergence not in SAYS_ITSELF:
+                told = self._symptoms(program)
         except (AdapterError, KvconformError, Unsupported):
             return None
         if told and self.simulator.carrier is None:
