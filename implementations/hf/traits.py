@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,7 +161,9 @@ def positions_table(model: Model) -> int | None:
     told = {value for name, value in _numbers(model.config) if LENGTHS.fullmatch(name)}
     for limit in sorted(told):
         if limit <= LONGEST_TRIED and not _passes(model, limit + 1):
-            return next((length for length in range(limit, max(limit - 5, 0), -1) if _passes(model, length)), limit)
+            if _passes(model, limit):
+                return limit  # else some positions are set aside: for padding, say, and all before it
+            return bisect_left(range(1, limit), True, key=lambda length: not _passes(model, length)) or limit
     return min((limit for limit in told if limit > LONGEST_TRIED), default=None)
 
 
