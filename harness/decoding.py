@@ -20,7 +20,7 @@ from .passes import PASSES
 from .program import Append, Program, Row
 from .runner import Divergence, blamed
 from .tolerance import Allowance, Band, Ratio, Rounding, allowance
-from .trial import Check, Judged, Subject, Trial, Verdict, reads_no_cache
+from .trial import Check, Judged, Subject, Trial, Verdict, measured, reads_no_cache
 
 NEW = 10
 """Tokens that are generated behind a prompt, where its limit leaves room for them."""
@@ -154,7 +154,7 @@ def _allowed(subject: Subject, row: Row, scale: float, largest: float) -> Allowa
     cheap = allowance(Rounding(), scale, 0.0, oracle.epsilon)
     if largest <= cheap.allowed:
         return Allowance(Rounding(), cheap.allowed, None, scale)
-    return allowance(Rounding(), scale, oracle.floor(row), oracle.epsilon)
+    return measured([row], scale, largest, oracle)
 
 
 @dataclass(frozen=True)
@@ -165,29 +165,33 @@ class _Beam:
 
 def _beam(program: Program, subject: Subject, prompt: Row, chosen: Row) -> Trial:
     """An own search over full passes, along every set of beams that the noise leaves open."""
-    measured = _allowed(subject, (*prompt, *chosen[:-1]), _scale(subject, prompt), math.inf)
+    allowed = _allowed(subject, (*prompt, *chosen[:-1]), _scale(subject, prompt), math.inf)
     fronts: set[frozenset[_Beam]] = {frozenset({_Beam((), 0.0)})}
-    unsure = 4 * measured.allowed  # of one log-probability against another: two logits, and two normalisers
+    unsure = 4 * allowed.allowed  # of one log-probability against another: two logits, and two normalisers
     for step in range(1, len(chosen) + 1):
         fronts = {kept for front in fronts for kept in _kept(_grown(subject, prompt, front), step * unsure)}
         if len(fronts) > BRANCHES:
             detail = f"more than {BRANCHES} sets of beams tie within the noise after {step} tokens"
             if subject.implementation.noisy or subject.implementation.lossy is not None:
                 raise Unsupported(f"its arithmetic is approximate: {detail}")
-            return Trial(program, Verdict.INCONCLUSIVE, detail, allowance=measured)
+            return Trial(program, Verdict.INCONCLUSIVE, detail, allowance=allowed)
     ends = [(beam, max(one.score for one in front) - beam.score) for front in fronts for beam in front]
     bound = len(chosen) * unsure
     if any(beam.tokens == chosen and short <= bound for beam, short in ends):
-        return Trial(program, Verdict.PASSED, allowance=measured, positions=len(chosen))
+        return Trial(program, Verdict.PASSED, allowance=allowed, positions=len(chosen))
     best = min(ends, key=lambda end: end[1])[0]
     place = len(prompt) + next(at for at, pair in enumerate(zip(best.tokens, chosen, strict=True)) if pair[0] != pair[1])
+    searched = dict.fromkeys([chosen, *(beam.tokens for beam, _ in ends)])
     gap = abs(best.score - _score(subject, prompt, chosen))
-    told = Trial(program, Verdict.PASSED, difference=gap, allowance=measured, positions=len(chosen))
+    told = Trial(program, Verdict.PASSED, difference=gap, allowance=allowed, positions=len(chosen))
     detail = (
         f"the beam {' '.join(map(str, chosen))} is given, and a search over full passes finds "
         f"{' '.join(map(str, best.tokens))}, whose score differs by {gap:.3g}"
     )
-    if measured.too_noisy:
+    tied = (subject.oracle.doubt((*prompt, *row), len(prompt) + len(row) - 2, subject.oracle.epsilon) for row in searched)
+    if reason := next(filter(None, tied), ""):
+        return _told(told, Verdict.INCONCLUSIVE, f"{detail}: {reason}", place)
+    if allowed.too_noisy:
         return _told(told, Verdict.INCONCLUSIVE, f"{detail}: the noise is too large to tell", place)
     return _told(told, Verdict.FAILED, detail, place)
 

@@ -57,6 +57,7 @@ class Oracle:
         self._longest: dict[Row, Row] = {}
         self._calls: OrderedDict[tuple[Row, ...], Tensor] = OrderedDict()
         self._floors: dict[Row, float] = {}
+        self._conditioning: dict[Row, float] = {}
         self._doubts: dict[Row, Sequence[str]] = {}
         self._whole_rows = bool(getattr(reference, "whole_rows", False))
         self._is_wide = dtype == torch.float64
@@ -150,6 +151,15 @@ class Oracle:
                 variants.append(self._pass(self._wide, (tokens,))[0])
             self._floors[tokens] = max((other - plain[: len(other)]).abs().max().item() for other in variants)
         return self._floors[tokens]
+
+    def conditioning(self, tokens: Row) -> float:
+        """How far logits of a row move where what enters the layers is moved by a unit in the last place: what a model that
+        amplifies rounding makes of any other order of its sums. 0 where the reference cannot tell."""
+        if not hasattr(self._reference, "nudged"):
+            return 0.0
+        if tokens not in self._conditioning:
+            self._conditioning[tokens] = (self.nudged(tokens) - self.row(tokens, len(tokens))).abs().max().item()
+        return self._conditioning[tokens]
 
     def precision_gap(self, tokens: Row) -> float:
         """How far the reference in float64 is on a row; 0 where that is what is asked, or where it has no float64."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
@@ -216,8 +216,17 @@ def _allowance(program: Program, compared: list[Step], tolerance: Tolerance, ora
     largest = max(step.comparison.largest for step in compared if step.comparison)
     if not isinstance(tolerance, Rounding) or largest <= cheap.allowed:
         return cheap if not isinstance(tolerance, Rounding) else Allowance(tolerance, cheap.allowed, None, scale)
-    floor = max(map(oracle.floor, longest_rows(program)))
-    return allowance(tolerance, scale, floor, oracle.epsilon)
+    return measured(longest_rows(program), scale, largest, oracle)
+
+
+def measured(rows: Sequence[Row], scale: float, largest: float, oracle: Oracle) -> Allowance:
+    """What rounding allows on these rows; how they are conditioned is measured only where the floor alone does not explain
+    the largest difference."""
+    floor = max(map(oracle.floor, rows))
+    allowed = allowance(Rounding(), scale, floor, oracle.epsilon)
+    if allowed.band(largest) is Band.ROUNDING:
+        return allowed
+    return allowance(Rounding(), scale, max(floor, *map(oracle.conditioning, rows)), oracle.epsilon)
 
 
 def longest_rows(program: Program) -> list[Row]:

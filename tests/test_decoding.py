@@ -94,6 +94,25 @@ def test_one_other_token_at_the_end_is_seen(gpt: Resolved) -> None:
         assert case.largest > 0
 
 
+def test_a_beam_that_hangs_on_a_tie_inside_the_model_cannot_be_told(gpt: Resolved) -> None:
+    class Tied:
+        name, vocab_size = "tied", gpt.implementation.vocab_size
+
+        def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+            return gpt.reference.logits(tokens)
+
+        def doubts(self, tokens: torch.Tensor, epsilon: float) -> list[str]:
+            return [""] * 3 + ["two experts tie"] * (tokens.shape[1] - 3)
+
+        def to(self, dtype: torch.dtype) -> Tied:
+            return self
+
+    other = with_loop(gpt, lambda rows: [[*row[:-1], (row[-1] + 1) % 50] for row in rows])
+    case = asked(replace(other, reference=Tied()), "beams", "float32")
+    assert case.verdict is Verdict.INCONCLUSIVE
+    assert "two experts tie" in case.reason
+
+
 def test_nan_of_the_reference_is_never_passed(gpt: Resolved) -> None:
     class Broken:
         name, vocab_size = "broken", gpt.implementation.vocab_size

@@ -21,6 +21,7 @@ from kvconform.harness.tolerance import (
     Tolerance,
     allowance,
 )
+from kvconform.harness.trial import measured
 from kvconform.reference.shipped import reference
 
 FLOAT32 = 2.0**-23
@@ -102,6 +103,45 @@ def test_logits_of_no_scale_and_no_noise_leave_nothing_to_allow() -> None:
 def test_an_ulp_is_that_of_the_dtype_in_which_is_judged(dtype: torch.dtype, ulp: float) -> None:
     epsilon = Oracle(reference("gpt"), dtype).epsilon
     assert allowance(Rounding(), scale=10.0, floor=0.0, epsilon=epsilon).allowed == SCALE_ULPS * ulp * 10.0
+
+
+class Sensitive:
+    """A reference that says how far its logits move."""
+
+    name = "sensitive"
+
+    def __init__(self, moves: float) -> None:
+        self.plain, self.moves, self.asked = reference("gpt"), moves, 0
+        self.vocab_size = self.plain.vocab_size
+
+    def logits(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.plain.to(torch.float64).logits(tokens)
+
+    def nudged(self, tokens: torch.Tensor) -> torch.Tensor:
+        self.asked += 1
+        return self.logits(tokens) + self.moves
+
+    def to(self, dtype: torch.dtype) -> Sensitive:
+        return self
+
+
+def test_a_model_that_amplifies_rounding_is_allowed_more_and_no_bug_is() -> None:
+    rows = [(1, 2, 3, 4), (5, 6)]
+    found: dict[tuple[float, float], tuple[Band, int]] = {}
+    for moves in (0.0, 1e-9):
+        for difference in (1e-15, 1e-9, 1e-3):
+            told = Sensitive(moves)
+            allowed = measured(rows, 10.0, difference, Oracle(told, torch.float64))
+            found[moves, difference] = allowed.band(difference), told.asked
+    assert found == {
+        (0.0, 1e-15): (Band.ROUNDING, 0),  # the floor explains it: nothing more is asked
+        (0.0, 1e-9): (Band.BUG, 2),
+        (0.0, 1e-3): (Band.BUG, 2),
+        (1e-9, 1e-15): (Band.ROUNDING, 0),
+        (1e-9, 1e-9): (Band.ROUNDING, 2),
+        (1e-9, 1e-3): (Band.BUG, 2),
+    }
+    assert Oracle(reference("gpt"), torch.float64).conditioning((1, 2)) == 0.0
 
 
 sizes = st.floats(0, 1e3, allow_nan=False)

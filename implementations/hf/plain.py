@@ -62,7 +62,8 @@ class Plain:
 
         def nudge(module: Any, given: Any, output: Tensor) -> Tensor:
             side = torch.randint(0, 2, output.shape, generator=random).to(output.device) - 0.5
-            return (output.float() * (1 + torch.finfo(output.dtype).eps * side * 1.02)).to(output.dtype)
+            wide = output.double() if output.dtype == torch.float64 else output.float()
+            return (wide * (1 + torch.finfo(output.dtype).eps * side * 1.02)).to(output.dtype)
 
         hook = self.model.module.get_input_embeddings().register_forward_hook(nudge)
         try:
