@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,20 @@ def load(path: Path) -> tuple[Known, ...]:
     if found or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         odd = f" It also has {next(iter(found))!r}." if found else ""
         raise KvconformError(f"{path} holds entries of the form {FORM}, and nothing else.{odd}")
-    read = [_entry(entry, f"{path} entry {number}") for number, entry in enumerate(entries, 1)]
+    read = [one for number, entry in enumerate(entries, 1) for one in _each(entry, f"{path} entry {number}")]
     return tuple(entry for entry in read if _holds(entry))
+
+
+SEVERAL = ("target", "clause")
+"""What may be a list: the entry then stands for one of each target and each clause, and each of them has to fail."""
+
+
+def _each(entry: dict[str, Any], place: str) -> list[Known]:
+    lists = {name: entry[name] for name in SEVERAL if isinstance(entry.get(name), list)}
+    if empty := [name for name, values in lists.items() if not values]:
+        raise KvconformError(f"{place}: {empty[0]} must be a text that is not empty, or a list of such")
+    chosen = (dict(zip(lists, values, strict=True)) for values in product(*lists.values()))
+    return [_entry({**entry, **one}, place) for one in chosen]
 
 
 def _entry(entry: dict[str, Any], place: str) -> Known:

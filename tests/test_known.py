@@ -33,6 +33,13 @@ def test_a_file_of_entries(tmp_path: Path) -> None:
     assert other.told == "why (https://example.org/1)"
 
 
+def test_an_entry_with_lists_stands_for_each_of_them(tmp_path: Path) -> None:
+    found = read('[[known]]\ntarget = ["x:a", "x:b"]\nclause = ["branch.*", "any.pair"]\nreason = "why"\n', tmp_path)
+    pairs = [("x:a", "branch.*"), ("x:a", "any.pair"), ("x:b", "branch.*"), ("x:b", "any.pair")]
+    assert [(entry.target, entry.clause) for entry in found] == pairs
+    assert {entry.place for entry in found} == {f"{tmp_path / 'known.toml'} entry 1"}
+
+
 @pytest.mark.parametrize(("asked", "there"), [("<", 0), (">=", 1), ("==", 1)])
 def test_an_entry_for_another_version_is_left_out(asked: str, there: int, tmp_path: Path) -> None:
     assert len(read(f'{ENTRY}version = "torch{asked}{version("torch").partition("+")[0]}"\n', tmp_path)) == there
@@ -47,6 +54,11 @@ def test_an_entry_for_another_version_is_left_out(asked: str, there: int, tmp_pa
         ('[[known]]\ntarget = "x"\nclause = "y"\n', "entry 1 has no reason"),
         (ENTRY + "reasn = 1\n", "entry 1 has 'reasn'; an entry takes target, clause, reason, link, version, op, dtype"),
         (ENTRY.replace('"why"', '""'), "entry 1: reason must be a text that is not empty"),
+        (
+            '[[known]]\ntarget = []\nclause = "y"\nreason = "why"\n',
+            "entry 1: target must be a text that is not empty, or a list",
+        ),
+        ('[[known]]\ntarget = ["x", 3]\nclause = "y"\nreason = "why"\n', "entry 1: target must be a text that is not empty"),
         (ENTRY + "link = 3\n", "entry 1: link must be a text"),
         (ENTRY + 'version = "torch is new"\n', "is no requirement; write transformers<5.25"),
         (ENTRY + 'version = "nosuchpackage<3"\n', "'nosuchpackage', which is not installed"),
