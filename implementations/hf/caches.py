@@ -80,8 +80,10 @@ def kind_named(options: Options, config: Any) -> Kind:
     assert kind.make is not None
     try:
         kind.make(config)
-    except Exception as error:
+    except (ValueError, NotImplementedError) as error:
         raise UnsupportedTarget(f"cache={name} is refused by transformers: {_line(error)}") from None
+    except Exception:  # no refusal but a finding, at the first call that wants a cache
+        return kind
     return kind
 
 
@@ -130,6 +132,15 @@ def carried(output: Any, given: Any) -> Any:
     if given is None:
         raise Unsupported(f"{type(output).__name__} carries no cache: it has {', '.join(output)}")
     return given
+
+
+def layer_classes(kind: Kind, config: Any) -> list[str]:
+    """Names of the classes of a fresh cache's layers; none where the model makes it, or where it cannot be made."""
+    try:
+        made = kind.make(config) if kind.make else None
+    except Exception:
+        return []
+    return sorted({type(layer).__name__ for layer in layers_of(made)})
 
 
 def layers_of(cache: Any) -> Sequence[Any]:

@@ -57,12 +57,11 @@ def _with_fault(target: Target, name: str, right: Resolved) -> Resolved:
 
 def _tags(model: Model, kind: Kind) -> dict[str, str]:
     """What several architectures may have in common: kinds of layer, in the cache and in the configuration."""
-    from .caches import layers_of
+    from .caches import layer_classes
 
-    made = kind.make(model.config) if kind.make else None
     types: list[str] = getattr(model.config, "layer_types", None) or []
     found = {
-        "cache layers": sorted({type(layer).__name__ for layer in layers_of(made)}),
+        "cache layers": layer_classes(kind, model.config),
         "layer types": sorted(set(types)),
         "model class": [type(model.module).__name__],
     }
