@@ -87,7 +87,7 @@ class Transformers(Implementation):
         if mask is not None:  # as `generate` makes them
             given["attention_mask"] = mask.long()
             positions = (mask.long().cumsum(-1) - 1).masked_fill(~mask, 0)[:, -new:] if new else positions
-        if (self.explicit or mask is not None) and "position_ids" in self.model.takes:
+        if (self.explicit or mask is not None) and self.model.places:
             given["position_ids"] = positions
         with self.model.running():
             output = self.model(tokens, **given)

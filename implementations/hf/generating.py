@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, GenerationMixin
 from transformers.utils import logging
 
 from ...harness.errors import Unsupported
@@ -35,6 +35,8 @@ def ways(model: Model, kind: Kind) -> tuple[str, ...]:
     can = getattr(model.module, "can_generate", None)
     if can is None or not can() or not hasattr(model.module, "generate"):
         return ()
+    if next(kind for kind in type(model.module).__mro__ if "generate" in vars(kind)) is not GenerationMixin:
+        return ()  # one of its own, which makes something else: sound, say
     lacks = {"static"} if kind.name not in ("default", "static") else set[str]()
     return tuple(way for way in WAYS if way not in lacks and (way != "padded" or "attention_mask" in model.takes))
 

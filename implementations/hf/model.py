@@ -69,8 +69,13 @@ class Model:
     @property
     def embedded(self) -> int:
         """Tokens that the embedding knows; some models keep further ones for images."""
-        weight = getattr(self.module.get_input_embeddings(), "weight", None)
-        return int(self.config.vocab_size if weight is None else weight.shape[0])
+        given = self.module.get_input_embeddings()
+        if (weight := getattr(given, "weight", None)) is not None:
+            return int(weight.shape[0])
+        parts = given.modules() if isinstance(given, nn.Module) else ()
+        return min(
+            (part.num_embeddings for part in parts if isinstance(part, nn.Embedding)), default=int(self.config.vocab_size)
+        )
 
     @property
     def padding(self) -> frozenset[int]:
@@ -94,6 +99,22 @@ class Model:
     def takes(self) -> frozenset[str]:
         """Names that the forward pass takes."""
         return frozenset(inspect.signature(self.module.forward).parameters)
+
+    @cached_property
+    def places(self) -> bool:
+        """Can it be told positions? Where only further arguments could carry them, it is tried whether they matter."""
+        further = [p for p in inspect.signature(self.module.forward).parameters.values() if p.kind is p.VAR_KEYWORD]
+        if "position_ids" in self.takes or not further:
+            return "position_ids" in self.takes
+        tokens = torch.tensor([[token for token in range(1, 9) if token not in self.padding][:6]])
+        mask = {"attention_mask": torch.ones_like(tokens)} if "attention_mask" in self.takes else {}
+        apart = torch.arange(0, 2 * tokens.shape[1], 2)[None]
+        try:
+            with self.running():
+                plain, placed = (self(tokens, use_cache=False, **mask, **more).logits for more in ({}, {"position_ids": apart}))
+        except Exception:
+            return False
+        return not plain.equal(placed)
 
     @cached_property
     def cache_word(self) -> str:
