@@ -10,10 +10,10 @@ config = xLSTMConfig(
 )  # fmt: skip
 model, text = xLSTMForCausalLM(config).eval(), torch.arange(1, 9)[None]
 with torch.no_grad():
-    cache = model(text, use_cache=True).state
+    cache = model(text, use_cache=True).cache
     try:
         more = torch.arange(1, 11)[None]
-        model.generate(more, attention_mask=torch.ones_like(more), state=cache, max_new_tokens=4, do_sample=False)
+        model.generate(more, attention_mask=torch.ones_like(more), cache=cache, max_new_tokens=4, do_sample=False)
         error = None
     except AttributeError as error_:
         error = error_
