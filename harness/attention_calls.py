@@ -32,11 +32,12 @@ class Attention:
 
 
 class AttentionCalls(TorchFunctionMode):
-    """Records attention of four dimensions in `calls` while it is entered, in the thread that enters it."""
+    """Puts attention of four dimensions behind `calls`, a list that others may share, while it is entered, in the thread
+    that enters it."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: list[Any]) -> None:
         super().__init__()
-        self.calls: list[Attention] = []
+        self.calls = calls
         self._product: tuple[Tensor, Tensor, Tensor] | None = None
         self._pending: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
 

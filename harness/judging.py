@@ -249,7 +249,7 @@ def _verdict(trials: list[Trial]) -> tuple[Verdict, str]:
     """One verdict for a clause: failed before errored, and inconclusive where too few programs could tell."""
     by_verdict = {verdict: [trial for trial in trials if trial.verdict is verdict] for verdict in Verdict}
     if failed := by_verdict[Verdict.FAILED]:
-        return Verdict.FAILED, failed[0].detail
+        return Verdict.FAILED, max(failed, key=lambda trial: trial.difference).detail
     if lost := by_verdict[Verdict.ERRORED]:
         how_many = f"{len(lost)} of {len(trials)} programs: " if len(lost) < len(trials) else ""
         return Verdict.ERRORED, how_many + lost[0].detail

@@ -1,13 +1,15 @@
-"""Where a failure begins: the first layer and tensor of attention that differ from the reference's, by looking on.
+"""Where a failure begins: the first layer and tensor that differ from the reference's, by looking on.
 
-The failing program runs again up to its failing append, the reference on the same tokens as a whole; the k-th attention of the
-one is held against the k-th of the other, at the positions of the append. Layers that keep a state compute no attention: what
-goes wrong in them shows in the hidden state that the next attention gets.
+The failing program runs again up to its failing append, the reference on the same tokens as a whole. What torch computes as
+attention and what torch modules give is kept in order; the k-th attention of the one is held against the k-th of the other, a
+module's call against the call of that name, at the positions of the append. A module whose input is right and whose output is
+not, without an attention that differs in it, has read something else than its input: a state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from .attention_calls import Attention
+    from .module_calls import ModuleCall
+
+    Call = Attention | ModuleCall
 
 from .errors import KvconformError
 from .history import Rows, histories
@@ -27,6 +32,8 @@ ULPS, ULPS_IN_HALF = 1024, 8
 """What a tensor may differ by, in units of its largest value's last place. A half's places are few."""
 LOCATED = (Divergence.LOGITS, Divergence.NOT_FINITE, Divergence.RAISED)
 NEXT = {
+    "position input": "look at how positions are counted from call to call",
+    "state": "look at what is kept of the state between calls: carried, copied, reordered, reset",
     "hidden state": "look at what comes before it: positions added to the embeddings, or a layer that keeps a state",
     "query": "look at the positions that turn queries",
     "key": "look at how keys are stored, and in which order they are read",
@@ -38,16 +45,17 @@ NEXT = {
 
 @dataclass(frozen=True)
 class Location:
-    """The first difference. `layer` counts attention layers from 0; `position` is the token's in its cache."""
+    """The first difference. `place` is an attention layer, or a module by its name; `position` is the token's in its cache;
+    `before` says what still agrees."""
 
-    layer: int
+    place: str
     tensor: str
     position: int
     what: str
+    before: str = ""
 
     def __str__(self) -> str:
-        before = f"; attention layer {self.layer - 1} agrees" if self.layer else ""
-        return f"attention layer {self.layer}, {self.tensor}: {self.what}{before}; {NEXT[self.tensor]}"
+        return f"{self.place}, {self.tensor}: {self.what}{self.before}; {NEXT[self.tensor]}"
 
 
 def located(case: Case, subject: Subject) -> Case:
@@ -80,47 +88,109 @@ def locate(subject: Subject, program: Program, step: int) -> Location:
     if len(set(map(len, rows))) != 1 or len(set(map(len, op.rows))) != 1:
         raise KvconformError("rows of unequal length are not compared")
 
-    def run() -> list[Attention]:
+    def run() -> list[Call]:
         return _calls(subject, program, step)
 
     mine = subject.guard.run(run, subject.implementation)
     due = _due(subject, rows)
-    if not mine or not due:
-        raise KvconformError("no attention by torch was completed in this process")
-    forms = [(one.query.shape[:2], one.query.shape[3]) for one in mine]
-    if forms != [(one.query.shape[:2], one.query.shape[3]) for one in due][: len(mine)]:
-        raise KvconformError("its attention has another form than the reference's")
+    new, length = len(op.rows[0]), len(rows[0])
     factor = ULPS_IN_HALF if subject.dtype_name in HALF else ULPS
-    for layer, (got, wanted) in enumerate(zip(mine, due, strict=False)):
-        for tensor, position, what in _differences(got, wanted, factor):
-            return Location(layer, tensor, position, what)
-    raise KvconformError("every attention agrees; what differs comes behind the last one, or in a layer that keeps a state")
+    return _first(mine, due, new, length, factor)
 
 
-def _calls(subject: Subject, program: Program, step: int) -> list[Attention]:
+def _first(mine: list[Call], due: list[Call], new: int, length: int, factor: int) -> Location:
+    """The first call of the one that differs from its like of the other."""
+    from .attention_calls import Attention
+
+    wanted = [call for call in due if isinstance(call, Attention)]
+    modules = {key: call for call in due if not isinstance(call, Attention) for key in call.keys}
+    layer, held, before = 0, 0, ""
+    other_form = spoiled = None
+    for call in mine:
+        if not isinstance(call, Attention):
+            like = next((modules[key] for key in call.keys if key in modules), None)
+            held += like is not None
+            found = _module_differs(call, like, new, length, factor) if like else None
+            if found and found.tensor != "hidden state":
+                return replace(found, before=before)
+            spoiled = spoiled or found
+        elif layer >= len(wanted) or _form(call) != _form(wanted[layer]):
+            other_form = other_form or call
+        else:
+            held += 1
+            for tensor, position, what in _differences(call, wanted[layer], factor):
+                found = Location(f"attention layer {layer}", tensor, position, what)
+                return replace(spoiled if spoiled and tensor == "hidden state" else found, before=before)
+            before = f"; attention layer {layer} agrees"
+            layer += 1
+    if spoiled:
+        return replace(spoiled, before=before)
+    if other_form:
+        raise KvconformError("its attention has another form than the reference's")
+    if not held:
+        raise KvconformError("no attention by torch, and no module that the reference has too, was completed in this process")
+    raise KvconformError("every attention and module agrees; what differs comes behind the last one, or in a state beside them")
+
+
+def _form(call: Attention) -> tuple[int, ...]:
+    return *call.query.shape[:2], call.query.shape[3]
+
+
+def _module_differs(call: ModuleCall, like: ModuleCall, new: int, length: int, factor: int) -> Location | None:
+    """What of a module's call differs: its positions, or what it gives. Where all that it takes is right, what it gives is
+    wrong for what it keeps; else the difference came from before."""
+    place, past = f"{call.name or 'the model'} ({call.kind})", length - new
+    for word, got in call.indices.items():
+        due = like.indices.get(word)
+        if due is None or "mask" in word or (got.shape[-1], due.shape[-1]) != (new, length):
+            continue
+        wrong = got != due[..., past:]
+        if wrong.any():
+            at = int(wrong.reshape(-1, new).any(dim=0).nonzero()[0])
+            what = f"token {past + at} gets {got[..., at].flatten()[0]} where {due[..., past + at].flatten()[0]} is due"
+            return Location(place, "position input", past + at, what)
+    taken = [*_apart_each(call.taken, like.taken, new, length, factor)]
+    for found in filter(None, _apart_each(call.given, like.given, new, length, factor)):
+        return Location(place, "hidden state" if any(taken) or not taken else "state", *found)
+    return None
+
+
+def _apart_each(
+    got: Sequence[Tensor], due: Sequence[Tensor], new: int, length: int, factor: int
+) -> Iterator[tuple[int, str] | None]:
+    """For each pair of tensors `[rows, new, …]` and `[rows, length, …]` what `_apart` says; other shapes are left out."""
+    for one, other in zip(got, due, strict=False):
+        shape = (one.shape[0], length, *one.shape[2:])
+        if one.shape[1] == new and other.shape == shape:
+            cut = other[:, length - new :]
+            yield _apart(one.flatten(2)[:, None], cut.flatten(2)[:, None], length - new, factor)
+
+
+def _calls(subject: Subject, program: Program, step: int) -> list[Call]:
     """What the failing append computes, up to where it raises."""
     from .attention_calls import AttentionCalls
+    from .module_calls import ModuleCalls
 
+    seen: list[Call] = []
     subject.implementation.prepare(frozenset(op.kind for op in program.ops))
     with apply_ops(subject.implementation) as apply:
         for op in program.ops[:step]:
             apply(op)
-        with AttentionCalls() as seen:
-            try:
-                apply(program.ops[step])
-            except Exception:
-                return seen.calls
-    return seen.calls
+        with suppress(Exception), AttentionCalls(seen), ModuleCalls(seen):
+            apply(program.ops[step])
+    return seen
 
 
-def _due(subject: Subject, rows: Rows) -> list[Attention]:
+def _due(subject: Subject, rows: Rows) -> list[Call]:
     import torch
 
     from .attention_calls import AttentionCalls
+    from .module_calls import ModuleCalls
 
-    with torch.inference_mode(), AttentionCalls() as seen:
+    seen: list[Call] = []
+    with torch.inference_mode(), AttentionCalls(seen), ModuleCalls(seen):
         subject.oracle.reference.logits(torch.tensor(rows))
-    return seen.calls
+    return seen
 
 
 def _differences(got: Attention, due: Attention, factor: int) -> Iterator[tuple[str, int, str]]:

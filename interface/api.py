@@ -88,7 +88,7 @@ def check(
     `time_limit` seconds (None: any) is errored, and the run goes on, and so is one in which an engine behind the line
     protocol is silent for `stall_limit` seconds in the middle of a reply. With `isolate` the implementation, or a pickled copy
     of it, runs in a process of its own, so that it goes on after a crash too.
-    With `locate` a finding says in which attention layer and tensor it begins.
+    With `locate` a finding says in which layer and tensor it begins.
     """
     from ..reports.terminal import check_report
 

@@ -35,6 +35,8 @@ class Conformance:
     dtypes: ClassVar[tuple[str, ...]] = ()
     known: ClassVar[str] = ""
     """A file of known deviations, which count as xfailed."""
+    locate: ClassVar[bool] = False
+    """Say in which layer and tensor a failure begins; for models in torch."""
 
     @classmethod
     def resolved(cls) -> Resolved:
@@ -60,7 +62,8 @@ class Conformance:
         if resolved is None:  # outside the handler, whose exception pytest would print too
             pytest.fail(f"kvconform: {wrong}", pytrace=False)
         entries = known_deviations(Path(self.known) if self.known else None)
-        ask(self.target or type(self).__name__, resolved, clause, self.profile, self.dtypes, known=entries)
+        name = self.target or type(self).__name__
+        ask(name, resolved, clause, self.profile, self.dtypes, known=entries, locate=self.locate)
 
 
 _DOUBTS: dict[tuple[str, int], dict[str, Doubt]] = {}
@@ -74,6 +77,7 @@ def ask(
     profile: str,
     dtypes: tuple[str, ...] = (),
     told: Callable[[Sequence[Case]], None] = lambda cases: None,
+    locate: bool = False,
     **changes: Any,
 ) -> None:
     """Ask one clause and fail, skip, xfail or pass as pytest does; `told` is given the cases first."""
@@ -83,7 +87,8 @@ def ask(
     # A clause that others rest on is asked alone: another one of them would only tell the same.
     rests = asked[0].family not in FOUNDATION
     doubts = _DOUBTS.setdefault((target, id(resolved.implementation)), {}) if rests else None
-    cases = list(conform(target, resolved, asked, profile_named(profile, **changes), dtypes, doubts=doubts))
+    asking = profile_named(profile, **changes)
+    cases = list(conform(target, resolved, asked, asking, dtypes, doubts=doubts, locating=locate))
     told(cases)
     if findings := [finding for case in cases for finding in case.findings if not finding.known]:
         pytest.fail("\n".join(failure_block([finding], sentences()) for finding in findings), pytrace=False)

@@ -55,9 +55,7 @@ Isolate = Annotated[
 ]
 TOGETHER = ("builtin", "hf", "arch", "model", "py")
 """Schemes whose targets share our process unless told otherwise: models do not kill it, and a worker loads them again."""
-Locate = Annotated[
-    bool, typer.Option("--locate", help="Say in which attention layer and tensor a failure begins; for models in torch.")
-]
+Locate = Annotated[bool, typer.Option("--locate", help="Say in which layer and tensor a failure begins; for models in torch.")]
 OnlyFailures = Annotated[bool, typer.Option("--only-failures", help="Show only what did not pass.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result file to standard output instead of text.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for result.jsonl, report.md and report.html.")]
@@ -87,6 +85,7 @@ KNOWN = {
     "isolate",
     "known",
     "strict",
+    "locate",
 }
 
 

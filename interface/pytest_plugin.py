@@ -28,6 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--kvconform-device", default="", help="where models run, as cuda; for targets that take it")
     group.addoption("--kvconform-dtype", default="", help="precisions, comma-separated; the implementation's own without")
 
+    group.addoption("--kvconform-locate", action="store_true", help="say in which layer and tensor a failure begins")
     group.addoption("--kvconform-known", default="", metavar="FILE", help="known deviations, which count as xfailed")
     group.addoption("--kvconform-strict", action="store_true", help="fail on known deviations that no longer fail")
 
@@ -171,6 +172,7 @@ class ClauseItem(pytest.Item):
                 seed=option("--kvconform-seed"),
                 known=self.config.stash[ENTRIES],
                 told=self._tell,
+                locate=option("--kvconform-locate"),
             )
         except KvconformError as error:
             pytest.fail(f"kvconform: {error}", pytrace=False)

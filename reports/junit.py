@@ -90,6 +90,7 @@ def _of_case(case: Case) -> Test:
                 finding.detail,
                 f"at op {finding.step} ({finding.op}), token {finding.token}: {finding.program}",
                 finding.diagnosis and f"diagnosis: {finding.diagnosis}",
+                finding.located and f"located: {finding.located}",
                 f"reproduce with: {finding.reproduce}",
             )
             if part

@@ -149,6 +149,7 @@ def _detail(number: int, alike: Sequence[Finding], sentences: Mapping[str, str])
         f"Promised: {sentences.get(finding.clause) or code(finding.clause)}",
         f"What happened: {code(finding.detail)} at op {finding.step}, token {finding.token}",
         f"Diagnosis: {code(str(finding.diagnosis))}" if finding.diagnosis else "",
+        f"Located: {code(finding.located)}" if finding.located else "",
         f"Breaks too: {code(', '.join(also))}" if also else "",
         f"Reproduce with:\n\n{fenced(finding.reproduce, 4000)}",
     ]

@@ -69,8 +69,8 @@ class Diagnoser:
         """What a failing program shows, or None where nothing can be told: a diagnosis never ends a run."""
         try:
             told = self.simulator.diagnose(clause, program, divergence, step, found_in)
-            if told is None and divergence not in SAYS_ITSELF:
-                told = self._symptoms(program)
+            if (told is None or not told.sentence) and divergence not in SAYS_ITSELF:
+                told = _beside(told, self._symptoms(program))
         except (AdapterError, KvconformError, Unsupported):
             return None
         if told and self.simulator.carrier is None:
@@ -96,6 +96,13 @@ class Diagnoser:
         check = f"replay {seen.next_program!r}, the least that should show it" if seen.next_program else ""
         basis = "no simulation gives these logits"
         return Diagnosis(Confidence.SYMPTOMS, basis=basis, symptoms=seen.seen, suspects=seen.suspects, next_check=check)
+
+
+def _beside(refuted: Diagnosis | None, seen: Diagnosis | None) -> Diagnosis | None:
+    """What the figures show, with what the nearest simulation says."""
+    if refuted is None or seen is None:
+        return refuted or seen
+    return replace(seen, basis=refuted.basis, suspects=(*seen.suspects, *refuted.suspects))
 
 
 def _as(carrier: Implementation | None, subject: Subject) -> Implementation | None:

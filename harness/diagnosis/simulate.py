@@ -91,7 +91,7 @@ class Simulator:
             made = told(suspects, divergence, margin, tried, left) if suspects else made
             if made is not None and made.confidence in (Confidence.CERTAIN, Confidence.LIKELY):
                 break
-        if made is not None and made.confidence is not Confidence.SUSPECT:
+        if made is not None and made.confidence in (Confidence.CERTAIN, Confidence.LIKELY):
             self._known.insert(0, made.sentence)
         return made
 

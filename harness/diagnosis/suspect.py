@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from ..fault import Form
@@ -13,6 +14,8 @@ from .fit import Fit
 
 CONFIRMED = 2
 """So many programs besides the finding's must show a bug for its diagnosis to be certain."""
+LONGEST = 80
+"""Characters of a program that a basis quotes."""
 EVIDENT = (Divergence.UNSTABLE, Divergence.ALIASED, Divergence.MUTATED, Divergence.WORK)
 """Kinds of divergence that say by themselves what the bug is."""
 
@@ -40,13 +43,15 @@ class Suspect:
 
 
 def told(suspects: list[Suspect], divergence: Divergence, margin: tuple[float, str], tried: int, left: int) -> Diagnosis:
-    """Put what speaks for the best suspect into a diagnosis."""
+    """Put what speaks for the best suspect into a diagnosis; one that is refuted is no name, and told as a suspect only."""
     alive = [suspect for suspect in suspects if suspect.refuted is None]
-    ranked = sorted(alive or suspects, key=_worth)
+    if not alive:
+        return _refuted(min(suspects, key=_worth))
+    ranked = sorted(alive, key=_worth)
     best = ranked[0]
-    others = list(dict.fromkeys(s.sentence for s in ranked if s.sentence != best.sentence and _alike(s, best))) if alive else []
+    others = list(dict.fromkeys(s.sentence for s in ranked if s.sentence != best.sentence and _alike(s, best)))
     told_by_logits = bool(best.explained or best.texts)
-    if best.refuted is not None or not (told_by_logits or divergence in EVIDENT):
+    if not (told_by_logits or divergence in EVIDENT):
         confidence = Confidence.SUSPECT
     elif divergence in EVIDENT or (best.programs >= CONFIRMED and best.elsewhere is None):
         confidence = Confidence.CERTAIN
@@ -63,6 +68,12 @@ def told(suspects: list[Suspect], divergence: Divergence, margin: tuple[float, s
         margin=None if math.isinf(margin[0]) else margin[0],
         candidates=tuple(others),
     )
+
+
+def _refuted(suspect: Suspect) -> Diagnosis:
+    """What came nearest, and why it is not the bug, or not all of it."""
+    basis = f"{suspect.sentence}: that gives its logits here, and not those of {_short(str(suspect.refuted))!r}"
+    return Diagnosis(Confidence.SYMPTOMS, basis=basis, suspects=(f"a relative of {suspect.sentence!r}",))
 
 
 def _worth(suspect: Suspect) -> tuple[bool, int, bool, bool, int]:
@@ -86,8 +97,8 @@ def _basis(best: Suspect, margin: tuple[float, str], tried: int, left: int) -> s
         parts.append("it raises at the same op, in other words")
     further = "1 further program shows it" if best.programs == 1 else f"{best.programs} further programs show it"
     parts.append(further if best.programs else "no further program shows it")
-    if wrong := best.refuted or best.elsewhere:
-        parts.append(f"it does not explain all of {_short(str(wrong))!r}")
+    if best.elsewhere:
+        parts.append(f"it does not explain all of {_short(str(best.elsewhere))!r}")
     if not math.isinf(margin[0]):
         parts.append(f"the next best of {tried} simulations ({margin[1]}) is {margin[0]:.3g} away")
     if left:
@@ -96,4 +107,6 @@ def _basis(best: Suspect, margin: tuple[float, str], tried: int, left: int) -> s
 
 
 def _short(program: str) -> str:
-    return program if len(program) <= 120 else f"{program[:119]}…"
+    """A program in a line that can be read: of many tokens in a row the first and the last."""
+    told = re.sub(r"(\b\d+(?: \d+){2})(?: \d+){4,}( \d+)", r"\1 …\2", program)
+    return told if len(told) <= LONGEST else f"{told[: LONGEST - 1]}…"

@@ -121,3 +121,20 @@ class WindowIgnoredInDecode(Concat):
         if count == 1 and self.padding is None:
             return None
         return super().visible(count)
+
+
+def less(target: BuiltIn, program: Program) -> Iterable[int]:
+    return (1, 2) if target.model.shape.window else ()
+
+
+@form("window_short", "the cache keeps {value} token less than the window", name="window_kept_short", values=less)
+class WindowKeptShort(Concat):
+    """A call sees its own tokens by the right window, and of the past what is left."""
+
+    value: ClassVar[int] = 1
+
+    def visible(self, count: int) -> Tensor | None:
+        seen = super().visible(count)
+        if seen is None or self.shape.window is None:
+            return seen
+        return seen & (self.span(0, self.length + count) > self.length - self.shape.window + self.value)

@@ -97,6 +97,22 @@ class SelectValuesOnly(Concat):
         self.values[layer] = self.values[layer][picks]
 
 
+@form("select_keys_only")
+class SelectKeysOnlyInPlace(Concat):
+    """Values stay in the rows that they are in, as many as there are rows."""
+
+    def select_layer(self, layer: int, picks: list[int]) -> None:
+        stay = [place if place < self.rows else row for place, row in enumerate(picks)]
+        self.keys[layer], self.values[layer] = self.keys[layer][picks], self.values[layer][stay]
+
+
+@form("select_keys_only", "rows are reordered for values, not for keys", name="select_values_only")
+class SelectValuesOnlyInPlace(Concat):
+    def select_layer(self, layer: int, picks: list[int]) -> None:
+        stay = [place if place < self.rows else row for place, row in enumerate(picks)]
+        self.keys[layer], self.values[layer] = self.keys[layer][stay], self.values[layer][picks]
+
+
 @form("select_one_layer", "layer {value}'s rows are not reordered", values=inner)
 class LayerNotSelected(Concat):
     value: ClassVar[int] = 0
@@ -119,6 +135,14 @@ class OnlyLayerSelected(Concat):
 class ForkSharesList(Concat):
     """Both branches replace the tensors in one list of layers."""
 
+    def fork(self) -> Self:
+        twin = super().fork()
+        twin.keys, twin.values = self.keys, self.values
+        return twin
+
+
+@form("fork_shares_buffer")
+class ForkSharesListMaskForEach(MaskForEach):
     def fork(self) -> Self:
         twin = super().fork()
         twin.keys, twin.values = self.keys, self.values

@@ -66,6 +66,17 @@ class ReadInOppositeOrder(Concat):
         return torch.cat([key, past], dim=2), values
 
 
+@form("first_call_not_stored")
+class FirstCallLeavesZeros(Concat):
+    """Its slots hold zeros, and are seen."""
+
+    def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if self.length:
+            return super().store(layer, key, value)
+        super().store(layer, torch.zeros_like(key), torch.zeros_like(value))
+        return key, value
+
+
 @form("layers_swapped", values=layers)
 class FurtherLayer(Concat):
     value: ClassVar[int] = 2
@@ -185,6 +196,43 @@ class TailOfZerosInDecode(TailOfZeros):
             return super().visible(count)
         filled = self.length + count
         return pad(super().visible(count)[..., :filled], (0, max(self.value - filled, 0)), value=False)
+
+
+def behind(target: BuiltIn, program: Program) -> Iterable[int]:
+    return range(1, 9)
+
+
+@form("tail_attended", values=behind)
+class SlotsBehindSeen(Concat):
+    """A warm call sees all that it wrote and `value` slots more, which hold zeros."""
+
+    value: ClassVar[int] = 1
+
+    def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = super().store(layer, key, value)
+        rest = (0, 0, 0, self.value if self.length else 0)
+        return pad(keys, rest), pad(values, rest)
+
+    def visible(self, count: int) -> Tensor | None:
+        if not self.length:
+            return super().visible(count)
+        return torch.ones(count, self.length + count + self.value, dtype=torch.bool)
+
+
+@form("kv_mismatch", "values are stored one slot too late on a warm cache", name="values_late")
+class ValuesLate(Concat):
+    """The slot that is left out holds zeros; a call reads the value before its own."""
+
+    def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        past = self.values[layer]
+        if self.length and past.shape[2] == self.length:
+            past = pad(past, (0, 0, 0, 1))
+        self.keys[layer] = torch.cat([self.keys[layer], key], dim=2)
+        self.values[layer] = torch.cat([past, value], dim=2)
+        return self.keys[layer], self.values[layer][:, :, : self.keys[layer].shape[2]]
+
+    def crop_layer(self, layer: int, slots: int) -> None:
+        self.keys[layer], self.values[layer] = self.keys[layer][:, :, :slots], self.values[layer][:, :, : slots + 1]
 
 
 @form("last_of_call_lost")
