@@ -116,7 +116,7 @@ def test_how_sure_it_is() -> None:
     assert confidence(suspect("x", explained=0), divergence=Divergence.ALIASED) == ("x", Confidence.CERTAIN)
     refuted, elsewhere, doubtful = suspect("x", programs=5), suspect("y", programs=5), suspect("z", programs=1)
     refuted.refuted = elsewhere.elsewhere = doubtful.elsewhere = TWO
-    assert confidence(refuted) == ("x", Confidence.SUSPECT)
+    assert confidence(refuted) == ("", Confidence.SYMPTOMS)
     assert confidence(elsewhere) == ("y", Confidence.LIKELY)
     assert confidence(doubtful) == ("z", Confidence.SUSPECT)
     assert confidence(refuted, elsewhere) == ("y", Confidence.LIKELY)
@@ -173,3 +173,17 @@ def test_mistaken_histories_have_sentences_of_their_own() -> None:
     sentences = [kind.sentence for kind in (*KINDS, truncated(2), truncated(3))]
     assert all(sentences)
     assert len(set(sentences)) == len(sentences) > 25
+
+
+def test_what_another_program_refutes_is_no_name() -> None:
+    form = Form("pos_zero", "positions restart", lambda target: target)
+    long = Program.parse("append a 1 2 3 4 5 6 7 8 9 10 11 12; append a 13")
+    made = told([Suspect(form, Fit(True, 3), explained=3, refuted=long)], Divergence.LOGITS, (0.5, "x"), 9, 0)
+    assert (made.name, made.sentence, made.confidence) == ("", "", Confidence.SYMPTOMS)
+    assert str(made) == "no known fault does this; suspect: a relative of 'positions restart'"
+    assert made.basis == ("positions restart: that gives its logits here, and not those of 'append a 1 2 3 … 12; append a 13'")
+    good = Suspect(Form("no_cat", "overwritten", lambda target: target), Fit(True, 1), explained=1)
+    assert (
+        told([Suspect(form, Fit(True, 3), explained=3, refuted=long), good], Divergence.LOGITS, (0.5, "x"), 9, 0).name
+        == "no_cat"
+    )

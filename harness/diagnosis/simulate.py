@@ -29,6 +29,8 @@ from .suspect import CONFIRMED, EVIDENT, Suspect, told
 
 BUDGET, PATIENCE = 4.0, 120.0
 """Seconds of computing, and of waiting, that one finding may take; what was not tried by then is told."""
+FOR_MORE = 0.4
+"""What of the computing is left for further programs where the finding's own has a match."""
 FAMILY, OWN, ALL = range(3)
 """How widely forms are tried: the catalogue's of the clause's family, all of the catalogue, every form."""
 ASKED_OF_CLAUSE = 4
@@ -46,10 +48,16 @@ class Deadline:
 
     computed: float
     waited: float
+    kept: float = 0.0
+    """Seconds of computing that are kept for what comes behind."""
 
     @classmethod
     def after(cls, computing: float, waiting: float) -> Deadline:
-        return cls(time.process_time() + computing, time.monotonic() + waiting)
+        return cls(time.process_time() + computing, time.monotonic() + waiting, FOR_MORE * computing)
+
+    @property
+    def near(self) -> bool:
+        return self.passed or time.process_time() > self.computed - self.kept
 
     @property
     def passed(self) -> bool:
@@ -215,7 +223,7 @@ class Simulator:
             return [], nearest, 0, 0  # it is what a right cache gives on these weights: no bug of a cache
         forms = [form for form in self._forms(clause, program) if width >= self._width(form, clause)]
         for form in forms:
-            if deadline.passed:
+            if deadline.near if suspects else deadline.passed:
                 break
             simulation = self.simulation(form)
             if simulation is None:
