@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -87,9 +88,9 @@ def judged(asked: Asked) -> Cell:
     """The first finding of the clauses, diagnosed."""
     resolved = asked.made()
     try:
-        about = subject(resolved, precisions(resolved)[0])
         known = {clause.id: clause for clause in registry.clauses()}
-        for clause in asked.clauses:
+        for dtype, clause in product(precisions(resolved), asked.clauses):
+            about = subject(resolved, dtype)
             case = judge_clause(known[clause], about, asked.target, FEW)
             if not case.findings:
                 continue

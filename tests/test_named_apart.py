@@ -21,7 +21,7 @@ from test_engines import compiled  # noqa: F401  (a fixture)
 
 SELECT = "append a 1 | 2; select a 1; append a 3"
 FORK = "append a 1; fork a b; append b 2; append a 3"
-CROP = "append a 1; crop a 0; append a 2"
+CROP = "append a 1 2 3; crop a 1; append a 4"
 ANY = next(clause for clause in registry.clauses() if clause.id == "any.program")
 
 
