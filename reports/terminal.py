@@ -13,7 +13,7 @@ from ..harness.trial import Verdict
 from .causes import by_cause
 from .noise import noises
 from .table import case_table, figure
-from .text import visible
+from .text import many, visible
 
 LONGEST_PROGRAM = 300
 LONGEST_LINE = 100_000
@@ -110,7 +110,8 @@ def last_line(run: Run) -> str:
     counts = ", ".join(f"{count} {verdict}" for verdict, count in run.counts.items() if count)
     what = visible(run.header.targets[0]) if len(run.header.targets) == 1 else f"{len(run.header.targets)} targets"
     programs = sum(case.programs for case in run.cases)
-    told = f"{what}: {overall(run.cases)} ({len(run.cases)} cases: {counts or 'none'}; {programs} programs; {made(run)})"
+    ran = f"{many(len(run.cases), 'case')}: {counts or 'none'}; {many(programs, 'program')}"
+    told = f"{what}: {overall(run.cases)} ({ran}; {made(run)})"
     blame = {case.reason.partition(": ")[0] for case in run.cases if case.verdict is Verdict.INCONCLUSIVE}
     more = [text for text in FOUNDATION.values() if text in blame]
     more += [f"judged by {visible(run.header.reference)}"] if run.header.reference else []

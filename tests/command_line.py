@@ -51,7 +51,7 @@ def refused(done: Done) -> str:
 def counts(line: str) -> tuple[str, dict[str, int], dict[str, str]]:
     """The last line of a check: its verdict, how many cases have each, and the rest."""
     found = re.fullmatch(
-        r"(?P<target>\S+): (?P<verdict>[a-z ]+) \((?P<cases>\d+) cases: (?P<counts>[^;]*); (?P<programs>\d+) programs; "
+        r"(?P<target>\S+): (?P<verdict>[a-z ]+) \((?P<cases>\d+) cases?: (?P<counts>[^;]*); (?P<programs>[\d,]+) programs?; "
         r"seed (?P<seed>\d+), profile (?P<profile>\w+), (?P<seconds>[\d.]+) s\)",
         line,
     )
