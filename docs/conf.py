@@ -79,5 +79,11 @@ def prepare(app: Any, page: str, source: list[str]) -> None:
         source[0] += "\n" + toctrees()
 
 
+def renewed(_app: Any, _env: Any, added: set[str], _changed: set[str], removed: set[str]) -> list[str]:
+    """The navigation stands in the index: it is read again when a page comes or goes."""
+    return ["index"] if added or removed else []
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", prepare)
+    app.connect("env-get-outdated", renewed)

@@ -79,7 +79,7 @@ def hostile(text: str) -> dict[str, str]:
 
 
 @given(TEXT)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_nothing_from_a_target_becomes_markup(text: str) -> None:
     for kind, page in hostile(text).items():
         page.encode()
