@@ -15,7 +15,7 @@ from .checks import full_agrees
 from .errors import AdapterError, Unsupported
 from .noise import noise_is_noise
 from .program import Append, Program
-from .runner import Divergence, blamed, execute, walk
+from .runner import Divergence, blamed, error_text, execute, walk
 from .sources import Own
 from .tolerance import Ratio, Rounding, allowance
 from .trial import Judged, Subject, Trial, Verdict, judge, reads_no_cache
@@ -146,7 +146,12 @@ def _single_calls(program: Program, subject: Subject) -> Iterator[tuple[Append, 
         assert isinstance(op, Append)
         tokens = torch.tensor(op.rows[:1])
         most = subject.implementation.max_append
-        got = calls.single(subject.implementation, tokens if most is None else tokens[:, :most]).cpu()
+        try:
+            got = calls.single(subject.implementation, tokens if most is None else tokens[:, :most]).cpu()
+        except (AdapterError, Unsupported):
+            raise
+        except Exception as error:
+            raise Unsupported(f"a single call raises {error_text(error)}: adapter.answers tells") from error
         count = got.shape[1]
         asked = op.rows[0] if most is None else op.rows[0][:most]
         yield op, got, subject.oracle.row(asked, count)[None]

@@ -37,8 +37,20 @@ def ways(model: Model, kind: Kind) -> tuple[str, ...]:
         return ()
     if next(kind for kind in type(model.module).__mro__ if "generate" in vars(kind)) is not GenerationMixin:
         return ()  # one of its own, which makes something else: sound, say
+    if _appends(model):
+        return ()  # a token of its own stands behind the text at each step: no plain pass chooses as it does
     lacks = {"static"} if kind.name not in ("default", "static") else set[str]()
     return tuple(way for way in WAYS if way not in lacks and (way != "padded" or "attention_mask" in model.takes))
+
+
+def _appends(model: Model) -> bool:
+    """Does it give its forward pass more tokens than it was given?"""
+    tokens = torch.full((1, 3), model.text, device=model.device)
+    try:
+        made = model.module.prepare_inputs_for_generation(tokens, is_first_iteration=True)["input_ids"]
+    except Exception:
+        return False
+    return isinstance(made, torch.Tensor) and made.shape[-1] > tokens.shape[-1]
 
 
 def generated(model: Model, cache: Any, prompts: Sequence[Sequence[int]], count: int, way: str) -> list[list[int]]:
@@ -65,7 +77,7 @@ def generated(model: Model, cache: Any, prompts: Sequence[Sequence[int]], count:
                 pad_token_id=padding,
                 **given,
             )
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, NotImplementedError, RuntimeError) as error:
             if _refuses(error):
                 raise Unsupported(f"generate refuses: {error_text(error)}") from None
             raise
@@ -87,5 +99,7 @@ def _plain_settings(module: Any) -> Generator[None]:
 
 def _refuses(error: Exception) -> bool:
     """Did the library's generation or its caches raise this themselves, and no model in the middle of its pass?"""
-    place = Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    return place.parent.name == "generation" or place.name == "cache_utils.py"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = Path(last.filename)
+    said = not isinstance(error, RuntimeError) or (last.line or "").startswith("raise")  # torch raises it too
+    return said and (place.parent.name == "generation" or place.name == "cache_utils.py")

@@ -108,7 +108,7 @@ def _able(model: Model, kind: Kind, cache: Any) -> Iterator[str]:
         yield "select"
     if croppable := _croppable(kind, cache, layers):
         yield "crop"
-    if _works(lambda held: held.get_seq_length(), cache):
+    if _works(lambda held: int(held.get_seq_length()), cache):
         yield "length"
     if _works(_saved, cache):
         yield "restore"
