@@ -139,7 +139,8 @@ def _stale(entry: Known, cases: Sequence[Seen], elsewhere: Sequence[str]) -> str
     covered = [case for case in cases if entry.covers(case.target, case.clause, case.dtype)]
     if not covered:
         here = any(fnmatchcase(case.target, entry.target) for case in cases)
-        there = any(fnmatchcase(target, entry.target) for target in elsewhere)
+        bare = entry.target.replace("[?]", "?").partition("?")[0]  # targets are named in advance without their options
+        there = any(fnmatchcase(target, pattern) for target in elsewhere for pattern in (entry.target, bare))
         return "" if there and not here else "matches nothing that was asked"
     if any(_used(entry, case) for case in covered):
         return ""

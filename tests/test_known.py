@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -98,6 +99,11 @@ def test_what_is_told_of_an_entry(entry: Known, seen: list[Seen], line: list[str
 
 def test_an_entry_for_other_targets_that_exist_is_left_alone() -> None:
     assert stale([CROP], [Seen("x:b", "branch.crop", "float64", "passed")], elsewhere=["x:a", "x:b"]) == []
+    other = replace(CROP, target="x:a[?]*cache=static*")
+    assert stale([other], [Seen("x:b?cache=static", "branch.crop", "float64", "passed")], elsewhere=["x:a", "x:b"]) == []
+    assert stale([other], [Seen("x:a?cache=dynamic", "branch.crop", "float64", "passed")], elsewhere=["x:a", "x:b"]) == []
+    gone = stale([other], [Seen("x:b?cache=static", "branch.crop", "float64", "passed")], elsewhere=["x:b"])
+    assert gone == ["k: x:a[?]*cache=static* branch.* matches nothing that was asked"]
 
 
 # The command line and the plugin

@@ -12,9 +12,9 @@ model, tokens, told = ReformerModelWithLMHead(config).double().eval(), torch.ara
 with torch.no_grad():
     full = model(tokens, use_cache=False).logits
     for width in (1, 2):
-        cache = model(tokens[:, :6], use_cache=True).cache
+        cache = model(tokens[:, :6], use_cache=True).past_buckets_states
         try:
-            logits = model(tokens[:, 6 : 6 + width], cache=cache, use_cache=True).logits
+            logits = model(tokens[:, 6 : 6 + width], past_buckets_states=cache, use_cache=True).logits
             told.append(f"max |Δ| {(logits - full[:, 6 : 6 + width]).abs().max():.1e}")
         except RuntimeError as error:
             told.append(f"RuntimeError: {error}")
