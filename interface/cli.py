@@ -53,9 +53,10 @@ def main() -> None:
         if not hasattr(error, "format_message"):  # what typer raises for a call that is wrong has it
             if os.environ.get("KVCONFORM_TRACEBACK"):
                 raise
-            _stop(
-                f"a defect in kvconform, not in your model: {type(error).__name__}: {error} (KVCONFORM_TRACEBACK=1 shows where)"
-            )
+            from ..harness.place import raised_at
+
+            whose = "your code raises" if (place := raised_at(error)) else "a defect in kvconform, not in your model:"
+            _stop(f"{whose} {type(error).__name__}: {error}{place} (KVCONFORM_TRACEBACK=1 shows where)")
         context = getattr(error, "ctx", None)
         asked = f"kvconform {context.info_name}" if context is not None and context.parent is not None else "kvconform"
         _stop(f"{error.format_message()} ({asked} --help shows what there is)")  # type: ignore[attr-defined]

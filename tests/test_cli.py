@@ -6,6 +6,7 @@ import re
 import time
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from command_line import COMMANDS, CONCAT, Ran, kvconform, refused
@@ -68,6 +69,29 @@ def test_what_is_no_python_is_told_before_torch_is_loaded(words: tuple[str, ...]
     told = [line for line in done.stderr.splitlines() if not line.startswith("import time:")]
     assert (done.returncode, told) == (2, ["kvconform: wrong.py cannot be loaded: wrong.py:3: SyntaxError: invalid syntax"])
     assert not re.search(r"\| +torch$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.parametrize("said", ["dtype", "vocab_size"])
+def test_what_an_implementation_says_of_itself_may_raise(said: str, tmp_path: Path) -> None:
+    text = f"""
+        from kvconform import Implementation
+
+        class Mine(Implementation):
+            vocab_size = 5
+
+            def new_cache(self, rows=1):
+                return []
+
+            def append(self, cache, tokens, lengths=None):
+                return tokens
+
+            @property
+            def {said}(self):
+                return self.weights
+    """
+    (tmp_path / "mine.py").write_text(dedent(text), encoding="utf-8")
+    line = refused(kvconform("check", "py:mine.py:Mine", cwd=tmp_path))
+    assert f"AttributeError: 'Mine' object has no attribute 'weights' in {said} (mine.py:15)" in line
 
 
 def test_help_is_quick(tmp_path: Path) -> None:
