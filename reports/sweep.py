@@ -26,7 +26,7 @@ def sweep_report(run: Run, only_failures: bool = False) -> str:
     shown = matrix(run)
     rows = [row for row in shown.rows if not only_failures or row.failed]
     if rows:
-        parts.append(f"{matrix_table(shown, rows)}\n\n{LEGEND}, in the order: {', '.join(shown.families)}")
+        parts.append(f"{matrix_table(shown, rows)}\n\n{LEGEND}, in the order: {visible(', '.join(shown.families))}")
     return "\n\n".join([*parts, *map(visible, run.problems), last_line(run)])
 
 

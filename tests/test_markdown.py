@@ -116,8 +116,9 @@ def test_nothing_from_a_target_steers_the_terminal(text: str) -> None:
         replace(run(failed), header=about),
         replace(run(rows=(replace(ROW, target=text, diagnosis=text),), problems=(text,)), header=about),
         RUNS["hostile"],
+        RUNS["hostile sweep"],
     ):
-        shown = as_text(one, SENTENCES)
+        shown = f"{as_text(one, SENTENCES)}\n{render_changes(run(), one, visible)}"
         shown.encode()
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", shown)
 
