@@ -9,8 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from kvconform.harness import registry
+from kvconform.harness.conformance import chosen, conform
 from kvconform.harness.errors import Unsupported
+from kvconform.harness.judging import PROFILES
+from kvconform.harness.trial import Verdict
 from kvconform.implementations.hf.adapter import Held, Transformers, _cut
+from kvconform.implementations.hf.model import Model
 from kvconform.implementations.hf.traits import Traits
 
 
@@ -114,3 +118,36 @@ def test_a_cache_survives_bytes(llama: Transformers):
     assert isinstance(loaded, Held)
     one, other = (llama.append(held, torch.tensor([[6]])) for held in (cache, loaded))
     assert one.equal(other)
+
+
+def model_of(name: str) -> Model:
+    return registry.resolve(f"arch:{name}?cache=default").implementation.model
+
+
+def test_positions_are_handed_over_wherever_they_are_taken() -> None:
+    assert model_of("llama").places  # by name
+    assert model_of("moss_transcribe_diarize").places  # among further arguments
+    assert not model_of("bart").places  # further arguments that say nothing
+
+
+def test_a_learned_table_ends_where_positions_are_set_aside_for_padding() -> None:
+    implementation = registry.resolve("arch:camembert?cache=dynamic").implementation
+    told, padding = implementation.model.config.max_position_embeddings, implementation.model.config.pad_token_id
+    assert implementation.max_length == told - padding - 1
+
+
+def test_what_an_embedding_keeps_for_itself_is_no_token() -> None:
+    model = model_of("musicgen")
+    assert (model.vocab_size, model.embedded) == (97, 98)
+
+
+@pytest.mark.parametrize("name", ["musicgen", "xlnet"])
+def test_a_loop_that_is_not_the_librarys_or_appends_tokens_is_not_asked(name: str) -> None:
+    assert registry.resolve(f"arch:{name}?cache=default").implementation.ways == ()
+
+
+def test_a_cache_whose_constructor_raises_is_a_finding() -> None:
+    clauses = chosen(registry.clauses(), "adapter.answers")
+    (case,) = conform("blt", registry.resolve("arch:blt?cache=dynamic"), clauses, PROFILES["quick"], ["float64"])
+    assert case.verdict is Verdict.FAILED
+    assert "num_hidden_layers" in case.reason

@@ -80,7 +80,7 @@ def kind_named(options: Options, config: Any) -> Kind:
     assert kind.make is not None
     try:
         kind.make(config)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, ImportError) as error:
         raise UnsupportedTarget(f"cache={name} is refused by transformers: {_line(error)}") from None
     except Exception:  # no refusal but a finding, at the first call that wants a cache
         return kind
