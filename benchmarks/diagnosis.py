@@ -233,6 +233,14 @@ def users() -> Iterator[Asked]:
         yield Asked(kind.__name__, wanted, (clause,), lambda kind=kind: Resolved(*made(kind)))
 
 
+def fresh() -> Iterator[Asked]:
+    from more_user_caches import MORE
+    from user_caches import made
+
+    for kind, (clause, wanted) in MORE.items():
+        yield Asked(kind.__name__, wanted, (clause,), lambda kind=kind: Resolved(*made(kind)))
+
+
 def unknown() -> Iterator[Asked]:
     from user_caches import UNKNOWN, made
 
@@ -245,6 +253,7 @@ WRITTEN_APART: Mapping[str, tuple[str, Callable[[], Iterator[Asked]]]] = {
     "c": ("The engine in C, on the weights of the llama, in float32", c),
     "transformers": ("Caches over models of transformers (`tests/library_caches.py`)", transformers),
     "users": ("Caches that a user wrote (`tests/user_caches.py`)", users),
+    "fresh": ("More of them, written when all else stood (`tests/more_user_caches.py`)", fresh),
 }
 BUILT_IN: Mapping[str, tuple[str, Callable[[], Iterator[Asked]]]] = {
     model: (f"builtin:{model}", lambda model=model: built_in(model)) for model in MODELS
@@ -316,12 +325,19 @@ HEAD = """# Is the bug named right?
 
 Made by `python benchmarks/diagnosis.py`: one finding of each faulty implementation, of the clause that must show its fault, and
 its diagnosis. A margin is how far the logits of the next best simulation are from those that were given. What is wrong is in
-bold; what no program tells apart from the right name, and stands before it, is told as a class."""
+bold; what no program tells apart from the right name, and stands before it, is told as a class.
+
+What was written apart shares no code with what is simulated. Not all of it was named at first sight: 13 of 14 faults of the engine
+in JavaScript were, 16 of 17 of that in C, 55 of 59 of the caches over models of transformers, and 12 of the 16 caches that were
+written last. The others got symptoms and a suspect, but for two, which were told as the same history in other words. Each was
+another way to make a known mistake, and is a form of that fault now. Expect the first figures of a bug that nobody has met."""
 
 
 def page() -> str:
     apart, ours = {part: read(part) for part in WRITTEN_APART}, {part: read(part) for part in BUILT_IN}
     every = [cell for cells in apart.values() for cell in cells]
+    silent = [cell for cells in ours.values() for cell in cells if not cell.failed]
+    ours = {part: [cell for cell in cells if cell.failed] for part, cells in ours.items()}
     built = [cell for cells in ours.values() for cell in cells]
     strange, right = read("unknown"), read("controls")
     parts = [HEAD]
@@ -334,6 +350,9 @@ def page() -> str:
         f"{len(right)} controls and right caches were asked for the diagnosis of {len(ANYHOW)} programs as though they had "
         f"failed. Diagnoses given: {'; '.join(flagged) or 'none'}."
     )
+    if silent:
+        names = ", ".join(f"`{cell.target}`" for cell in silent)
+        parts.append(f"Without a finding, for the verdict is inconclusive and says so itself: {names}.")
     parts.append(f"On built-in models: {speed(built)}; written apart: {speed(every)}.")
     parts.append("## Bugs that the catalogue does not have\n\nNone may be named with confidence.")
     lines = [(f"`{cell.target}`", cell.confidence, cell.line) for cell in strange]

@@ -23,6 +23,8 @@ class Library(Transformers):
 
     def new_cache(self, rows: int = 1) -> Held:
         cache: Any = DynamicCache(config=self.model.config)
+        if self.recording:
+            cache.activate_past_recording()
         if self.layer is not None:
             cache.layers = [self.mine(layer) if hasattr(layer, "update") else layer for layer in cache.layers]
         return Held(cache, rows)

@@ -68,6 +68,14 @@ class SingleNotStored(Recompute):
         super().keep(cache, [row if len(row) > 1 else () for row in new])
 
 
+class DecodeNotStored(Recompute):
+    sentence = "tokens that are fed one by one behind a prompt are not stored"
+
+    def keep(self, cache: Rows, new: list[Row]) -> None:
+        if not any(cache.held) or any(len(row) > 1 for row in new):
+            super().keep(cache, new)
+
+
 class LastTwice(Recompute):
     sentence = "the last token of the past is in the cache twice"
 

@@ -219,7 +219,7 @@ class Simulator:
         plain = Form("", "", lambda carrier: carrier)
         if trial is not None and self.carrier and self._checks(plain, clause, trial):
             return [], nearest, 0, 0
-        if found is not None and self.carrier and fit(found, self.carrier).tells:
+        if found is not None and self.carrier and (right := fit(found, self.carrier)).same and right.tells:
             return [], nearest, 0, 0  # it is what a right cache gives on these weights: no bug of a cache
         forms = [form for form in self._forms(clause, program) if width >= self._width(form, clause)]
         for form in forms:

@@ -135,6 +135,7 @@ class WindowKeptShort(Concat):
 
     def visible(self, count: int) -> Tensor | None:
         seen = super().visible(count)
-        if seen is None or self.shape.window is None:
+        if self.shape.window is None:
             return seen
-        return seen & (self.span(0, self.length + count) > self.length - self.shape.window + self.value)
+        kept = self.span(0, self.length + count) > self.length - self.shape.window + self.value
+        return kept.expand(count, -1) if seen is None else seen & kept

@@ -71,6 +71,15 @@ class CropKeysOnly(Concat):
         self.keys[layer] = self.keys[layer][:, :, :slots]
 
 
+@form("crop_one_layer", "a crop cuts keys and leaves values", name="crop_keys_only")
+class CropKeysOnlyReadCut(CropKeysOnly):
+    """Attention takes as many values as there are keys, the old ones first."""
+
+    def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        keys, values = super().store(layer, key, value)
+        return keys, values[:, :, : keys.shape[2]]
+
+
 @form(
     "reuse_without_reset",
     "a new prompt starts at position 0 on a cache that still holds the old one",
@@ -89,6 +98,24 @@ class ResetMissesLayer(Concat):
         kept = self.keys[self.value], self.values[self.value]
         super().reset()
         self.keys[self.value], self.values[self.value] = kept
+
+
+@form("reset_keeps_length", "layer {value} is not emptied by a reset", name="reset_misses_layer", values=layers)
+class ResetMissesLayerMaskForEach(MaskForEach):
+    value: ClassVar[int] = 0
+
+    def reset(self) -> None:
+        kept = self.keys[self.value], self.values[self.value]
+        super().reset()
+        self.keys[self.value], self.values[self.value] = kept
+
+
+@form("select_one_layer", "rows are not reordered at all", name="select_ignored")
+class NotSelected(Concat):
+    """The first ones stay, as many as are asked for."""
+
+    def select_layer(self, layer: int, picks: list[int]) -> None:
+        self.keys[layer], self.values[layer] = self.keys[layer][: len(picks)], self.values[layer][: len(picks)]
 
 
 @form("select_keys_only", "rows are reordered for values, not for keys", name="select_values_only")

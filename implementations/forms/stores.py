@@ -38,6 +38,19 @@ class ReplacedMaskForEach(MaskForEach):
         return key, value
 
 
+@form("no_cat")
+class ReplacedMaskOfCall(Concat):
+    """The mask is that of the call alone."""
+
+    def store(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys[layer], self.values[layer] = key, value
+        return key, value
+
+    def visible(self, count: int) -> Tensor | None:
+        seen = super().visible(count)
+        return None if seen is None else seen[..., -count:]
+
+
 @form("kv_mismatch")
 class ValuesInFront(Concat):
     """The same with keys and values exchanged."""
