@@ -29,5 +29,5 @@ C = {
     "crop_keeps_position": "a crop does not roll the position counter back",
     "reset_ignored": "reset does nothing: a new prompt lands behind the old one",
     "limit_off_by_one": "one position past the limit is accepted",
-    "limit_wraps": "past the limit, positions wrap around",
+    "limit_wraps": "past the limit the cache begins anew, and positions wrap around",
 }

@@ -116,6 +116,28 @@ class KeptBesideMask(Concat):
         return super().positions(count) + self.behind
 
 
+@form("limit_wraps", "past the limit the cache begins anew, and positions wrap around", name="limit_begins_anew")
+class LimitBeginsAnew(Concat):
+    """A call that is longer than the limit is refused."""
+
+    behind = 0
+
+    def admit_length(self, length: int) -> None:
+        limit, held = self.shape.limit, self.length
+        if limit is None or length - held > limit:
+            super().admit_length(length)
+        elif length > limit:
+            self.begin(self.rows)
+            self.behind += held
+
+    def positions(self, count: int) -> Tensor:
+        return (super().positions(count) + self.behind) % (self.shape.limit or 1)
+
+    def reset(self) -> None:
+        super().reset()
+        self.behind = 0
+
+
 @form("restore_keeps_capacity", "positions start at 0 again after a restore", name="pos_zero_after_restore")
 class ZeroAfterRestore(Concat):
     behind = 0
