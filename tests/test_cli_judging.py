@@ -73,7 +73,9 @@ def blocks(done: Done) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """The measured noise differs from machine to machine; everything else of a float64 run does not."""
+    """The measured noise differs from machine to machine, and how many simulations there are from week to week; everything
+    else of a float64 run does not."""
+    text = re.sub(r"the next best of \d+", "the next best of …", text)
     text = re.sub(r"allowed [0-9.e-]+ \(rounding", "allowed … (rounding", text)
     return re.sub(r"size \d\S*e-1\d", "size …", text)
 
