@@ -63,6 +63,7 @@ docs: $(STAMP)
 gallery: $(STAMP)
 	$(BIN)/kvconform table --out reports/latest >/dev/null
 	$(BIN)/python -m kvconform.reports.gallery reports/latest/result.jsonl docs
+	$(BIN)/ruff format --quiet docs/gallery.md
 
 pictures: $(STAMP)
 	$(BIN)/python docs/pictures.py
