@@ -82,7 +82,7 @@ def _page(run: Run, sentences: Mapping[str, str], most: int, told: bool) -> str:
         statuses=[verdict for verdict in SIGNS if verdict in shown],
         outcome_status=OF_OUTCOME,
         matrix=matrix,
-        noises=[] if run.cells else noises(run.cases),
+        noises=[] if run.cells or run.rows else noises(run.cases),
         swept=sweep_matrix(run) if run.cells else None,
         told=told,
         reasons=reasons,

@@ -38,7 +38,7 @@ def render_markdown(run: Run, sentences: Mapping[str, str]) -> str:
     if run.cells:
         tables, details = _sweep(run)
     else:
-        page += noises(run.cases, code)
+        page += [] if run.rows else noises(run.cases, code)
         causes = [] if run.rows else by_cause(finding for case in run.cases for finding in case.findings)
         tables = [_causes(causes), "" if run.rows else _unjudged(run.cases)]
         details = [_detail(number, alike, sentences) for number, alike in enumerate(causes, 1)]

@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -16,6 +17,7 @@ from kvconform.harness.run import Run
 from kvconform.harness.trial import Verdict
 from kvconform.reports import html
 from kvconform.reports.html import LARGEST, MOST, render_html
+from kvconform.reports.markdown import render_markdown
 from kvconform.reports.plot import HEAD, MOST_POINTS, ZERO, plot
 from kvconform.reports.table import size
 from kvconform.reports.text import LONGEST
@@ -292,6 +294,13 @@ def test_the_failure_table_has_every_column_and_the_bug() -> None:
         assert part in text
     assert ROW.override in page.text
     assert "a<mark>&lt;x</mark>d" in page.source
+
+
+def test_what_noise_there_is_is_said_of_a_check_and_not_above_a_table() -> None:
+    noisy = replace(PASSED, noise=0.01, deviation=2.0, ratio=1.0, usual=1.0)
+    for render in (render_html, partial(render_markdown, sentences={})):
+        assert "precision, no bug" in render(run(noisy))
+        assert "precision, no bug" not in render(run(noisy, rows=(ROW,)))
 
 
 def test_a_figure_that_is_missing_says_what_ended_it() -> None:
