@@ -163,9 +163,9 @@ def _verdict(trial: Trial, broken: Step | None, worst: tuple[float, Step, int], 
             return replace(trial, verdict=Verdict.INCONCLUSIVE, detail="nothing was compared")
         return trial
     ratio = trial.pool.ratio
-    if ratio > tolerance.program_fails:
+    if ratio > tolerance.alone(trial.pool.positions):
         _, step, token = worst
-        detail = f"error {ratio:.3g} × the noise over {trial.pool.positions} positions, allowed {tolerance.passes:g} ×"
+        detail = f"error {ratio:.3g} × the noise over {trial.pool.positions} positions, allowed {tolerance.alone(trial.pool.positions):.3g} ×"
         return replace(
             trial,
             verdict=Verdict.FAILED,

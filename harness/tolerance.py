@@ -57,7 +57,8 @@ class Rounding:
 class Ratio:
     """Error ÷ noise, pooled over the positions of a clause: passed under 1.5, failed over 2, inconclusive between.
 
-    One program alone has few positions, so it fails only over `program_fails`. Where the noise is the implementation's `own`,
+    One program alone has few positions, so it fails only over `program_fails`, and over more where they are very few: at one
+    position the KL divergence of a right call was 3.3 times the noise's. Where the noise is the implementation's `own`,
     of calls that read no cache, right calls are off by a draw of that very noise, now by more and now by less: the usual
     ratio of a position is 1, whatever a few loud positions do to the mean square, and is held to narrower bounds.
     Calibrated by `benchmarks/calibrate.py` and, on a real engine, by `benchmarks/candle_q4.py`.
@@ -75,7 +76,11 @@ class Ratio:
 
     def bounds(self, positions: int) -> tuple[float, float]:
         """Under which ratio a pool passes, and over which it fails; with few positions, between them is wider."""
-        return (self.passes, self.fails) if positions >= ENOUGH else (self.fails, self.program_fails)
+        return (self.passes, self.fails) if positions >= ENOUGH else (self.fails, self.alone(positions))
+
+    def alone(self, positions: int) -> float:
+        """Over which ratio one program fails that has so many positions."""
+        return self.program_fails * (1 + 3 / max(positions, 1))
 
     def usual(self, positions: int) -> tuple[float, float]:
         """The same for the geometric mean of a position's ratio; few positions have no usual one."""

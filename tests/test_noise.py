@@ -160,3 +160,9 @@ def test_under_a_ratio_of_its_own_noise_the_usual_position_is_held_to_narrower_b
         "error 1.41 × the noise over 100 positions, 1.41 × at the usual one: passes below 1.5 × and 1.25 ×, "
         "fails above 2 × and 1.5 ×",
     )
+
+
+def test_the_fewer_positions_a_program_has_the_more_it_takes_to_fail_alone() -> None:
+    assert [Ratio().alone(count) for count in (1, 3, 30)] == pytest.approx([12, 6, 3.3])
+    assert pooled(Pool.at(11.0, 1.0, 11.0, 1.0), Ratio())[0] is Verdict.INCONCLUSIVE
+    assert pooled(Pool.at(150.0, 1.0, 1.0, 1.0), Ratio())[0] is Verdict.FAILED
