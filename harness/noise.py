@@ -162,10 +162,10 @@ def _verdict(trial: Trial, broken: Step | None, worst: tuple[float, Step, int], 
         if any(isinstance(op, Append) and not op.refused for op in trial.program.ops):
             return replace(trial, verdict=Verdict.INCONCLUSIVE, detail="nothing was compared")
         return trial
-    ratio = trial.pool.ratio
-    if ratio > tolerance.alone(trial.pool.positions):
+    ratio, allowed = trial.pool.ratio, tolerance.alone(trial.pool.positions)
+    if ratio > allowed:
         _, step, token = worst
-        detail = f"error {ratio:.3g} × the noise over {trial.pool.positions} positions, allowed {tolerance.alone(trial.pool.positions):.3g} ×"
+        detail = f"error {ratio:.3g} × the noise over {trial.pool.positions} positions, allowed {allowed:.3g} ×"
         return replace(
             trial,
             verdict=Verdict.FAILED,

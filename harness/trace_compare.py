@@ -260,13 +260,10 @@ def _by_ratio(pools: list[Pool], bounds: Ratio) -> tuple[Verdict, str, int | Non
         return Verdict.FAILED, f"{told}, allowed {passes:g} ×", first
     for start, end in pairwise([*range(0, len(pools), STRETCH), len(pools)]):
         part = reduce(add, pools[start:end])
-        if part.positions and part.ratio > bounds.alone(part.positions):
-            detail = f"error {part.ratio:.3g} × the noise over {part.positions} positions in a row"
-            return (
-                Verdict.FAILED,
-                f"{detail}, allowed {bounds.alone(part.positions):.3g} ×",
-                max(first, start) if first < end else start,
-            )
+        allowed = bounds.alone(part.positions)
+        if part.positions and part.ratio > allowed:
+            detail = f"error {part.ratio:.3g} × the noise over {part.positions} positions in a row, allowed {allowed:.3g} ×"
+            return Verdict.FAILED, detail, max(first, start) if first < end else start
     if whole.ratio < passes:
         return Verdict.PASSED, f"{told}, allowed {passes:g} ×", None
     return Verdict.INCONCLUSIVE, f"{told}: above {passes:g} ×, below {fails:g} ×", worst
