@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from kvconform.harness import registry
 from kvconform.harness.clause import Clause
-from kvconform.harness.generate import Mix
+from kvconform.harness.generate import Mix, feed
 from kvconform.harness.judging import Profile, draw_until, judge_clause, pooled
 from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle, Reference
@@ -42,6 +42,10 @@ POOL = 20
 HONEST = 500
 SEEDS = 3
 REACH = 24
+LONG = -1
+"""The seed that stands for programs that are not drawn: each text as a whole."""
+PARTS = ((1,), (2,), (3,), (5, 1), (8, 5), (13, 1), (4, 4, 1))
+"""Calls in which a whole text is fed."""
 MISTAKES = ("shift=-3", "by_call", "zero", "last_twice", "shift=-1")
 SHORT = Clause(
     id="any.short",
@@ -105,26 +109,35 @@ def honest(known: set[int]) -> Iterator[dict[str, Any]]:
     with started(Asked("right", "as it is", 0)) as subject:
         for seed in (seed for seed in range(HONEST // POOL) if seed not in known):
             found: list[Program] = []
-            began, profile = time.monotonic(), Profile("q4", POOL, seed=seed)
+            profile = Profile("q4", POOL, seed=seed)
             draw_until(lambda program, found=found: bool(found.append(program)), SHORT, subject, profile)
-            trials = [attempt(logits_match, spoken(program, texts, seed), subject) for program in found]
-            pool = sum((trial.pool for trial in trials if trial.pool), Pool())
-            verdict, reason = pooled(pool, Ratio(own=True))
-            if odd := [trial for trial in trials if trial.verdict is not Verdict.PASSED]:
-                verdict, reason = odd[0].verdict, odd[0].detail
-            yield {
-                **vars(Asked("right", "as it is", seed)),
-                "verdict": str(verdict),
-                "programs": len(trials),
-                "positions": pool.positions,
-                "largest": max(trial.difference for trial in trials),
-                "single": max(trial.pool.ratio for trial in trials if trial.pool),
-                "noise": pool.noise_size,
-                "reason": reason,
-                "ratio": pool.ratio,
-                "usual": pool.usual,
-                "seconds": round(time.monotonic() - began),
-            }
+            yield pool_of([spoken(program, texts, seed) for program in found], seed, subject)
+        if LONG not in known:
+            long = (feed("a", text, *sizes, scope=subject.scope) for text in texts for sizes in PARTS)
+            yield pool_of([Program(ops) for ops in long], LONG, subject)
+
+
+def pool_of(programs: list[Program], seed: int, subject: Subject) -> dict[str, Any]:
+    """What a clause would say that had these programs."""
+    began = time.monotonic()
+    trials = [attempt(logits_match, program, subject) for program in programs]
+    pool = sum((trial.pool for trial in trials if trial.pool), Pool())
+    verdict, reason = pooled(pool, Ratio(own=True))
+    if odd := [trial for trial in trials if trial.verdict is not Verdict.PASSED]:
+        verdict, reason = odd[0].verdict, odd[0].detail
+    return {
+        **vars(Asked("right", "as it is", seed)),
+        "verdict": str(verdict),
+        "programs": len(trials),
+        "positions": pool.positions,
+        "largest": max(trial.difference for trial in trials),
+        "single": max(trial.pool.ratio for trial in trials if trial.pool),
+        "noise": pool.noise_size,
+        "reason": reason,
+        "ratio": pool.ratio,
+        "usual": pool.usual,
+        "seconds": round(time.monotonic() - began),
+    }
 
 
 TEXTS = (
@@ -166,8 +179,13 @@ def spoken(program: Program, texts: list[Row], turn: int) -> Program:
     return Program(tuple(ops))
 
 
+def said_parts() -> str:
+    return ", ".join(" + ".join(map(str, sizes)) + (" + …" if len(sizes) > 1 else " each") for sizes in PARTS)
+
+
 def page(lines: list[dict[str, Any]]) -> str:
-    right = [line for line in lines if line["caller"] == "right"]
+    right = [line for line in lines if line["caller"] == "right" and line["seed"] != LONG]
+    whole = next(line for line in lines if line["seed"] == LONG)
     noise = max(line["noise"] for line in right)
     rows = [
         (
@@ -196,7 +214,10 @@ def page(lines: list[dict[str, Any]]) -> str:
             f"{', '.join(f'{count} {one}' for one, count in verdicts.items() if count)}. "
             f"Error ÷ noise of a pool: {ratios[0]:.3g} to {ratios[-1]:.3g}, {ratios[len(ratios) // 2]:.3g} in the median; "
             f"at the usual position {usual[0]:.3g} to {usual[-1]:.3g}; the noise is at most {noise:.2g} RMS, "
-            f"the largest difference {max(line['largest'] for line in right):.2g}.\n",
+            f"the largest difference {max(line['largest'] for line in right):.2g}. No program alone is above "
+            f"{max(line['single'] for line in right):.2g} ×.\n",
+            f"Whole texts of up to {max(map(len, written()))} tokens, {whole['programs']} programs in parts of {said_parts()}: "
+            f"{whole['verdict']}, {whole['reason']}; no program alone is above {whole['single']:.2g} ×.\n",
             "## Mistakes of the caller\n",
             f"{POOL} generated programs of decode.incremental at most; it ends at the first that fails.\n",
             tabulate(rows, columns, tablefmt="github", disable_numparse=True),
