@@ -185,7 +185,12 @@ def said_parts() -> str:
 
 def page(lines: list[dict[str, Any]]) -> str:
     right = [line for line in lines if line["caller"] == "right" and line["seed"] != LONG]
-    whole = next(line for line in lines if line["seed"] == LONG)
+    whole = [
+        f"Whole texts, {line['programs']} programs in parts of {said_parts()}: {line['verdict']}, {line['reason']}; "
+        f"no program alone is above {line['single']:.2g} ×.\n"
+        for line in lines
+        if line["seed"] == LONG
+    ]
     noise = max(line["noise"] for line in right)
     rows = [
         (
@@ -216,8 +221,7 @@ def page(lines: list[dict[str, Any]]) -> str:
             f"at the usual position {usual[0]:.3g} to {usual[-1]:.3g}; the noise is at most {noise:.2g} RMS, "
             f"the largest difference {max(line['largest'] for line in right):.2g}. No program alone is above "
             f"{max(line['single'] for line in right):.2g} ×.\n",
-            f"Whole texts of up to {max(map(len, written()))} tokens, {whole['programs']} programs in parts of {said_parts()}: "
-            f"{whole['verdict']}, {whole['reason']}; no program alone is above {whole['single']:.2g} ×.\n",
+            *whole,
             "## Mistakes of the caller\n",
             f"{POOL} generated programs of decode.incremental at most; it ends at the first that fails.\n",
             tabulate(rows, columns, tablefmt="github", disable_numparse=True),
