@@ -328,7 +328,7 @@ its diagnosis. A margin is how far the logits of the next best simulation are fr
 bold; what no program tells apart from the right name, and stands before it, is told as a class.
 
 What was written apart shares no code with what is simulated. Not all of it was named at first sight: 13 of 14 faults of the
-engine in JavaScript were, 15 of 17 of that in C, 55 of 59 of the caches over models of transformers, and 12 of the 16 caches
+engine in JavaScript were, 13 of 17 of that in C, 55 of 59 of the caches over models of transformers, and 12 of the 16 caches
 that were written last. The others got symptoms and a suspect, but for two, which were told as the same history in other
 words. Each was another way to make a known mistake, and is a form of that fault now. Expect the first figures of a bug that
 nobody has met."""

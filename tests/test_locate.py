@@ -15,8 +15,13 @@ from kvconform.harness.conformance import subjects
 from kvconform.harness.errors import KvconformError
 from kvconform.harness.locate import locate, told
 from kvconform.harness.program import Program
+from kvconform.harness.results import Case
+from kvconform.harness.run import Run, header
 from kvconform.harness.target import Resolved
 from kvconform.harness.trial import Subject
+from kvconform.interface.conformance import ask
+from kvconform.reports.html import render_html
+from kvconform.reports.markdown import render_markdown
 from torch import Tensor, nn
 
 DECODE, CHUNKS, PREFILL = "append a 1 2 3; append a 4", "append a 1 2 3; append a 4 5", "append a 1 2 3"
@@ -136,6 +141,26 @@ def test_what_cannot_be_said_is_not_said() -> None:
     ragged = told(of("builtin:gpt/pad_attended"), Program.parse("append a 1 2 3 | 4"), 0)
     assert ragged == "not found: rows of unequal length are not compared"
     assert told(gpt, Program.parse("append a 1; reset a"), 1) == "not found: the failing op is no append"
+
+
+def test_pytest_and_reports_show_it() -> None:
+    target = "builtin:gpt/kv_mismatch"
+    told: list[Case] = []
+    with pytest.raises(pytest.fail.Exception, match="located:   attention layer 0, key: differs"):
+        ask(
+            target,
+            registry.resolve(target),
+            "decode.incremental",
+            "quick",
+            ("float32",),
+            told.extend,
+            locate=True,
+            examples=0,
+        )
+    about = header("check", [target], "quick", 0)
+    run = Run(about, tuple(told))
+    assert "Located: `attention layer 0, key: differs" in render_markdown(run, {})
+    assert "<h3>Where it begins</h3><p>attention layer 0, key: differs" in render_html(run, {})
 
 
 def test_the_commands_show_it(tmp_path: Path) -> None:
