@@ -116,14 +116,10 @@ def _cell(asked: Asked, got: Diagnosis | None, program: str, clause: str, took: 
 
 
 ANYHOW = (
-    "append a 1 2 3; append a 4",
-    "append a 1; append a 2 3; append a 4",
-    "append a 1 2; append a 3; reset a; append a 4 5; append a 6",
-    "append a 1 2 3; fork a b; append a 4; append b 5; append a 6",
-    "append a 1 2 3 4; crop a 2; append a 5; append a 6",
-    "append a 1 2 | 3 4; select a 1 0; append a 5 | 6; append a 7 | 8",
-    "append a 1 2 3; restore a; append a 4; append a 5",
-    "append a 1 2 3 | 4; append a 5 | 6; append a 7 8 | 9",
+    "append a 1 2; append a 3",
+    "append a 1 2 3; fork a b; append a 4; append b 5 6; crop a 2; append a 7",
+    "append a 1 2 | 3 4; select a 1 0; append a 5 | 6; restore a; append a 7 8 | 9 1",
+    "append a 1 2 3 | 4; append a 5 | 6; reset a; append a 7 8 | 9; append a 1 | 2",
 )
 """What controls are diagnosed by, as though it had failed."""
 
@@ -166,21 +162,21 @@ def built_in(model: str) -> Iterator[Asked]:
 
 def controls() -> Iterator[Asked]:
     """Ways to keep a cache that are right, some of them in a strange way."""
-    for model in MODELS:
-        for fault in registry.faults().values():
-            if fault.kind is not Kind.FAULT and model in fault.models:
-                target = f"builtin:{model}/{fault.name}"
-                yield Asked(target, "", (), lambda target=target: registry.resolve(target))
     from library_caches import ALL, Library, made
     from user_caches import GPT, Llama
     from user_caches import made as by_user
 
-    for kind in (GPT, Llama):
-        yield Asked(f"a user's {kind.__name__}", "", (), lambda kind=kind: Resolved(*by_user(kind)))
+    for way in (GPT, Llama):
+        yield Asked(f"a user's {way.__name__}", "", (), lambda way=way: Resolved(*by_user(way)))
     for architecture in ALL:
         yield Asked(f"the library's {architecture}", "", (), lambda name=architecture: made(Library, name))
     for name, command, model in (("javascript", _node(""), "gpt"), ("c", _c(""), "llama"), (f"c {RIGHT}", _c(RIGHT), "llama")):
         yield Asked(name, "", (), lambda command=command, model=model: _engine(command, model))
+    for kind, model in product((Kind.CONTROL, Kind.CORRECT), MODELS):
+        for fault in registry.faults().values():
+            if fault.kind is kind and model in fault.models:
+                target = f"builtin:{model}/{fault.name}"
+                yield Asked(target, "", (), lambda target=target: registry.resolve(target))
 
 
 RIGHT = "reset_keeps_position"
