@@ -349,9 +349,8 @@ def page() -> str:
     )
     if silent:
         names = ", ".join(f"`{cell.target}`" for cell in silent)
-        parts.append(
-            f"Without a finding that could be diagnosed, and not counted (the verdict is inconclusive, or is one over all programs together): {names}."
-        )
+        why = "the verdict is inconclusive, or is one over all programs together"
+        parts.append(f"Without a finding that could be diagnosed, and not counted ({why}): {names}.")
     parts.append(f"On built-in models: {speed(built)}; written apart: {speed(every)}.")
     parts.append("## Bugs that the catalogue does not have\n\nNone may be named with confidence.")
     lines = [(f"`{cell.target}`", cell.confidence, cell.line) for cell in strange]
