@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 import torch
-from kvconform.harness.trace_layout import REFERENCE, Header, simple_program
-from kvconform.harness.trace_write import TraceWriter
+from kvconform.harness.traces.layout import REFERENCE, Header, simple_program
+from kvconform.harness.traces.write import TraceWriter
 
 BLOCK = 64
 WORDS = {0: "passed", 1: "failed", 2: "inconclusive"}

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from .apart.keeper import Apart
 from .clause import Clause, matches
 from .diagnosis.diagnose import Diagnoser
 from .errors import KvconformError
 from .implementation import Implementation
 from .judging import Doubt, Profile, doubt_about, judge_clauses
-from .keeper import Apart
 from .locate import located
 from .passes import PASSES
 from .results import Case
@@ -42,7 +42,7 @@ class Guarding:
         if self.recipe is None:
             guard = Watchdog(self.limit)
             return guard.run(put, implementation), guard
-        from .worker import Isolated, Recipe, Worker
+        from .apart.worker import Isolated, Recipe, Worker
 
         worker = Worker(Recipe(self.recipe, "" if name == dtype_name(implementation) else name), self.limit)
         return Isolated(worker), worker

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 
-from .grouping import Group
 from .mutation import Mutant
 from .results import Case, Cell, tally
+from .sweeps.grouping import Group
 from .table import TableRow
 
 SCHEMA_VERSION = 1

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from . import calls, registry
+from .apart.keeper import Apart
 from .errors import KvconformError, TargetError, Unsupported
 from .implementation import Implementation
-from .keeper import Apart
 from .oracle import MEMORY, Oracle, Reference
 from .target import Resolved
 from .trial import HALF, QUIETER, Subject

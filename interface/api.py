@@ -61,7 +61,7 @@ def guarding_of(
     limit, stall = time_limit or None, stall_limit or None
     if not isolate:
         return Guarding(limit, stall=stall)
-    from ..harness.worker import FromPickle, FromTarget
+    from ..harness.apart.worker import FromPickle, FromTarget
 
     return Guarding(limit, FromTarget(target) if isinstance(target, str) else FromPickle.of(target), stall)
 

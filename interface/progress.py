@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..harness.sweep import Swept
-    from ..harness.sweep_run import Progress
+    from ..harness.sweeps.run import Progress
+    from ..harness.sweeps.sweep import Swept
 
 EVERY = 60.0
 """Seconds between two lines about a sweep where there is no terminal to draw on."""
@@ -46,7 +46,7 @@ def sweep_progress(cells: int, done: int) -> Generator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    from ..harness.sweep_run import Progress
+    from ..harness.sweeps.run import Progress
 
     told = _Told(cells - done)
     console = Console(stderr=True)

@@ -56,8 +56,8 @@ def sweep(
     from ..harness.known import Seen
     from ..harness.results import exit_code
     from ..harness.run import versions
-    from ..harness.sweep import SWEEP, Limits, expanded
-    from ..harness.sweep_run import Plan, run_sweep
+    from ..harness.sweeps.run import Plan, run_sweep
+    from ..harness.sweeps.sweep import SWEEP, Limits, expanded
     from ..reports.folder import writable
     from ..reports.journal import Journal
     from ..reports.sweep import sweep_report

@@ -33,7 +33,7 @@ def record(
     """Write the logits that a program should give to a file, for `kvconform compare`."""
     options.glance(target)
     from ..harness import registry
-    from ..harness.record import record_implementation, record_reference
+    from ..harness.traces.record import record_implementation, record_reference
 
     names = options.dtype_names(dtype)
     if len(names) > 1:
@@ -72,8 +72,8 @@ def compare(
     options.glance(reference)
     from ..harness import registry
     from ..harness.sources import reference_of
-    from ..harness.trace_compare import judge_traces
-    from ..harness.trace_read import open_trace
+    from ..harness.traces.compare import judge_traces
+    from ..harness.traces.read import open_trace
     from ..harness.trial import Verdict
     from ..reports.trace import comparison_json, comparison_text
 
@@ -90,7 +90,7 @@ def _program(program: str, tokens: str, prefill: int) -> Program:
     """The program that the call names. Raises `KvconformError` where it names none, or two."""
     from ..harness.history import histories
     from ..harness.program import Program
-    from ..harness.trace_layout import simple_program
+    from ..harness.traces.layout import simple_program
 
     if bool(program) == bool(tokens):
         raise KvconformError('give a program ("append a 5 9 3; append a 7") or --tokens "5 9 3 7", one of the two')

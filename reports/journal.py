@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 from ..harness.errors import ResultError
 from ..harness.results import Case, Finding
-from ..harness.sweep import Swept
+from ..harness.sweeps.sweep import Swept
 from .result_file import line, read_case, read_cell, read_finding
 
 

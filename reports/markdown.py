@@ -9,10 +9,10 @@ from itertools import accumulate
 
 from tabulate import tabulate
 
-from ..harness.grouping import Group, reasons
 from ..harness.mutation import Outcome
 from ..harness.results import Case, Finding
 from ..harness.run import Run
+from ..harness.sweeps.grouping import Group, reasons
 from ..harness.trial import Verdict
 from .causes import by_cause, clauses_of, unjudged_together
 from .headline import counted, headline

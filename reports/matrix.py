@@ -8,9 +8,9 @@ from functools import cached_property
 
 from tabulate import tabulate
 
-from ..harness.grouping import Reason
 from ..harness.results import Case, Cell
 from ..harness.run import Run
+from ..harness.sweeps.grouping import Reason
 from ..harness.trial import Verdict
 from .table import STYLES
 from .text import many, visible

@@ -13,10 +13,10 @@ from typing import Any, TextIO
 from ..harness.diagnosis.diagnosis import Confidence, Diagnosis
 from ..harness.errors import ResultError
 from ..harness.fault import Kind
-from ..harness.grouping import Group
 from ..harness.mutation import Mutant, Outcome
 from ..harness.results import Case, Cell, Finding
 from ..harness.run import SCHEMA_VERSION, Header, Run
+from ..harness.sweeps.grouping import Group
 from ..harness.table import Danger, TableRow
 from ..harness.trial import Verdict
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from ..harness.grouping import Group, reasons
 from ..harness.run import Run
+from ..harness.sweeps.grouping import Group, reasons
 from ..harness.trial import Verdict
 from .headline import counted
 from .matrix import LEGEND, matrix, matrix_table, reason_line

@@ -9,7 +9,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from ..harness.trace_compare import Judgement
+from ..harness.traces.compare import Judgement
 
 
 def comparison_text(found: Judgement, ref: str, got: str) -> str:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from kvconform.harness.diagnosis.diagnosis import Confidence, Diagnosis
 from kvconform.harness.fault import Kind
-from kvconform.harness.grouping import Group, grouped
 from kvconform.harness.mutation import Mutant, Outcome
 from kvconform.harness.results import Case, Cell, Finding
 from kvconform.harness.run import Header, Run
+from kvconform.harness.sweeps.grouping import Group, grouped
 from kvconform.harness.table import Danger, TableRow
 from kvconform.harness.trial import Verdict
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kvconform.harness.grouping import Group, grouped, merged, plain, reasons
 from kvconform.harness.results import Case, Cell, Finding
+from kvconform.harness.sweeps.grouping import Group, grouped, merged, plain, reasons
 from kvconform.harness.trial import Verdict
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from kvconform.harness.errors import ResultError
 from kvconform.harness.results import Case, Cell, Finding
-from kvconform.harness.sweep import Swept
+from kvconform.harness.sweeps.sweep import Swept
 from kvconform.harness.trial import Verdict
 from kvconform.reports import journal
 from kvconform.reports.journal import Journal

@@ -18,13 +18,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from kvconform.harness.apart.link import Link
+from kvconform.harness.apart.remote import RemoteEngine
+from kvconform.harness.apart.session import Command
 from kvconform.harness.errors import Lost
-from kvconform.harness.link import Link
 from kvconform.harness.match import logits_match
 from kvconform.harness.oracle import Oracle
 from kvconform.harness.program import Program
-from kvconform.harness.remote import RemoteEngine
-from kvconform.harness.session import Command
 from kvconform.harness.sources import Own
 from kvconform.harness.trial import Subject, Verdict, attempt
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kvconform.harness import registry
-from kvconform.harness.grouping import Group
 from kvconform.harness.results import Cell
+from kvconform.harness.sweeps.grouping import Group
 from kvconform.harness.trial import Verdict
 from kvconform.reports.as_text import as_text
 from kvconform.reports.difference import render_changes

@@ -15,14 +15,14 @@ import kvconform
 import pytest
 import torch
 from kvconform.harness import registry
+from kvconform.harness.apart.remote import RemoteEngine
+from kvconform.harness.apart.session import Command
 from kvconform.harness.conformance import Guarding, conform, subject
 from kvconform.harness.errors import Broken, Died, KvconformError, TargetError, TimeLimit, Unsupported
 from kvconform.harness.judging import Profile
 from kvconform.harness.match import logits_match
 from kvconform.harness.program import Program
-from kvconform.harness.remote import RemoteEngine
 from kvconform.harness.results import Case, tally
-from kvconform.harness.session import Command
 from kvconform.harness.trial import Trial, Verdict, attempt
 from syrupy.assertion import SnapshotAssertion
 

@@ -20,7 +20,6 @@ from jsonschema import Draft202012Validator
 from kvconform.harness.diagnosis.diagnosis import Confidence, Diagnosis
 from kvconform.harness.errors import ResultError
 from kvconform.harness.fault import Kind
-from kvconform.harness.grouping import Group
 from kvconform.harness.judging import PROFILES
 from kvconform.harness.mutation import Mutant, Outcome
 from kvconform.harness.mutation_run import chosen_faults, run_mutation
@@ -28,6 +27,7 @@ from kvconform.harness.program import KINDS
 from kvconform.harness.results import Case, Cell, Finding
 from kvconform.harness.run import SCHEMA_VERSION, Header, Run
 from kvconform.harness.runner import Divergence
+from kvconform.harness.sweeps.grouping import Group
 from kvconform.harness.table import Danger, TableRow
 from kvconform.harness.table_run import listed, run_table
 from kvconform.harness.trial import Verdict

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from kvconform.harness.errors import TargetError
-from kvconform.harness.sweep import expanded
+from kvconform.harness.sweeps.sweep import expanded
 from kvconform.interface.cli import main
 from kvconform.reports import result_file
 from kvconform.reports.html import render_html

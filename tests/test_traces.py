@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from kvconform.harness import registry
 from kvconform.harness.errors import KvconformError, TraceError
 from kvconform.harness.program import Program
-from kvconform.harness.record import record_implementation, record_reference
-from kvconform.harness.trace_compare import Judgement, judge_traces, round_up
-from kvconform.harness.trace_layout import REFERENCE, Header, chosen_positions, places, simple_program
-from kvconform.harness.trace_read import open_trace
-from kvconform.harness.trace_write import CODES, TraceWriter
+from kvconform.harness.traces.compare import Judgement, judge_traces, round_up
+from kvconform.harness.traces.layout import REFERENCE, Header, chosen_positions, places, simple_program
+from kvconform.harness.traces.read import open_trace
+from kvconform.harness.traces.record import record_implementation, record_reference
+from kvconform.harness.traces.write import CODES, TraceWriter
 from kvconform.harness.trial import Verdict
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -230,7 +230,7 @@ def test_figures_are_those_of_the_definitions(judged: Callable[..., Judgement]) 
 def test_the_size_of_blocks_changes_nothing(
     judged: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch, block: int
 ) -> None:
-    monkeypatch.setattr("kvconform.harness.trace_match.BLOCK", block)
+    monkeypatch.setattr("kvconform.harness.traces.match.BLOCK", block)
     got = drawn().roll(-1, 0)
     found = judged(drawn(), got, program=simple_program(tuple(range(LINES)), 4))
     assert found.clues == ("GOT is one position ahead: GOT[i] is REF[i+1] (19 of 20 positions can tell)",)

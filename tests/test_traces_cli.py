@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy
 import pytest
 import torch
-from kvconform.harness.trace_layout import REFERENCE, Header, simple_program
-from kvconform.harness.trace_write import TraceWriter
+from kvconform.harness.traces.layout import REFERENCE, Header, simple_program
+from kvconform.harness.traces.write import TraceWriter
 from kvconform.interface import cli
 from safetensors.torch import save_file
 

@@ -22,6 +22,8 @@ import kvconform
 import pytest
 import torch
 from kvconform.harness import registry
+from kvconform.harness.apart.wire import as_exception, differs, overwrite, packed, told, unpacked
+from kvconform.harness.apart.worker import FromPickle, FromTarget, Isolated, Recipe, Worker
 from kvconform.harness.conformance import Guarding, conform
 from kvconform.harness.errors import AdapterError, Died, KvconformError, MemoryLimit, TimeLimit, Unsupported
 from kvconform.harness.implementation import Implementation
@@ -34,8 +36,6 @@ from kvconform.harness.runner import Divergence, error_text
 from kvconform.harness.scope import Scope
 from kvconform.harness.target import Resolved
 from kvconform.harness.trial import Subject, Trial, Verdict, attempt
-from kvconform.harness.wire import as_exception, differs, overwrite, packed, told, unpacked
-from kvconform.harness.worker import FromPickle, FromTarget, Isolated, Recipe, Worker
 
 ENGINES = '''
 import ctypes, os, signal, subprocess, sys, threading, time
@@ -603,7 +603,7 @@ def test_a_forgotten_worker_is_ended(engines: ModuleType) -> None:
 SCRIPT = """
 import os, signal, sys, threading
 import torch
-from kvconform.harness.worker import Worker
+from kvconform.harness.apart.worker import Worker
 from kvconform_engines import Deaf, Engine
 idle, deaf = Worker(Engine, None), Worker(Deaf, None)
 print(idle._children[0].pid, deaf._children[0].pid, flush=True)

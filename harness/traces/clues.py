@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .trace_match import Figures, Lines, Pairs
+    from .match import Figures, Lines, Pairs
 
 
 @dataclass(frozen=True)

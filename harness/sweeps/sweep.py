@@ -13,16 +13,17 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import Any, TypeVar
 
-from . import process, registry
+from .. import registry
+from ..apart import process
+from ..apart.worker import Worker
+from ..clause import Clause
+from ..errors import KvconformError, Lost, TargetError, TimeLimit
+from ..judging import Profile, in_turn
+from ..results import Case, Cell, Finding
+from ..runner import error_text
+from ..target import Scheme, Target
+from ..trial import Verdict
 from .bench import About, Asked, Bench
-from .clause import Clause
-from .errors import KvconformError, Lost, TargetError, TimeLimit
-from .judging import Profile, in_turn
-from .results import Case, Cell, Finding
-from .runner import error_text
-from .target import Scheme, Target
-from .trial import Verdict
-from .worker import Worker
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")

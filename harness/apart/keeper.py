@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from .implementation import Implementation
-from .watchdog import Guard
+from ..implementation import Implementation
+from ..watchdog import Guard
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-from .errors import TraceError
-from .trace_layout import Header
+from ..errors import TraceError
+from .layout import Header
 
 CODES = {"float64": "F64", "float32": "F32", "bfloat16": "BF16", "float16": "F16"}
 """safetensors' names of the dtypes that logits may have."""

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-from .conformance import Guarding
-from .errors import KvconformError, TraceError, Unsupported
-from .history import histories
-from .implementation import Implementation
-from .noise import squares
-from .oracle import Oracle, Reference
-from .program import Append, Program, print_op
-from .runner import apply_ops, error_text, malformed
-from .scope import Scope, unsupported
-from .sources import dtype_name, name_of, reference_of
-from .target import Resolved
-from .trace_layout import IMPLEMENTATION, REFERENCE, Group, Header, groups, places
-from .trace_write import TraceWriter
-from .trial import HALF, longest_rows
+from ..conformance import Guarding
+from ..errors import KvconformError, TraceError, Unsupported
+from ..history import histories
+from ..implementation import Implementation
+from ..noise import squares
+from ..oracle import Oracle, Reference
+from ..program import Append, Program, print_op
+from ..runner import apply_ops, error_text, malformed
+from ..scope import Scope, unsupported
+from ..sources import dtype_name, name_of, reference_of
+from ..target import Resolved
+from ..trial import HALF, longest_rows
+from .layout import IMPLEMENTATION, REFERENCE, Group, Header, groups, places
+from .write import TraceWriter
 
 NOTHING = "the program appends nothing, so there is nothing to record; write for example: append a 5 9 3"
 

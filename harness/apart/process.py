@@ -17,11 +17,11 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 from types import ModuleType
 
+from ..errors import Died, MemoryLimit, TimeLimit
+from ..runner import error_text
+from ..watchdog import culprit
 from . import host
-from .errors import Died, MemoryLimit, TimeLimit
 from .output import FLOOD, LastWords, ending, said
-from .runner import error_text
-from .watchdog import culprit
 
 START = 120.0
 """Seconds that building an implementation may take at least."""

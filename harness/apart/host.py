@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from .calls import called
-from .errors import AdapterError
-from .implementation import Implementation
-from .runner import error_text
+from ..calls import called
+from ..errors import AdapterError
+from ..implementation import Implementation
+from ..runner import error_text
 from .wire import Pickled, Raw, Ref, Reply, Request, differs, packed, pickled, told, unpacked
 
 AS_TENSORS = {"append": 1, "full": 0}

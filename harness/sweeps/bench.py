@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from . import registry
-from .conformance import Guarding, subject
-from .diagnosis.diagnose import Diagnoser
-from .errors import KvconformError, Unsupported, UnsupportedTarget
-from .judging import Profile, judge_clause, smallest
-from .oracle import Oracle
-from .program import Program
-from .results import Case, Finding, finding_of
-from .runner import error_text
-from .sources import judged_by
-from .target import Resolved
-from .trial import Subject, Verdict
+from .. import registry
+from ..conformance import Guarding, subject
+from ..diagnosis.diagnose import Diagnoser
+from ..errors import KvconformError, Unsupported, UnsupportedTarget
+from ..judging import Profile, judge_clause, smallest
+from ..oracle import Oracle
+from ..program import Program
+from ..results import Case, Finding, finding_of
+from ..runner import error_text
+from ..sources import judged_by
+from ..target import Resolved
+from ..trial import Subject, Verdict
 
 
 @dataclass(frozen=True)

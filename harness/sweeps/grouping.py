@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from .errors import KvconformError
-from .history import histories
-from .program import Append, Program
-from .results import Case, Cell, Finding, content_id
-from .scope import NEEDS
-from .trial import Verdict
+from ..errors import KvconformError
+from ..history import histories
+from ..program import Append, Program
+from ..results import Case, Cell, Finding, content_id
+from ..scope import NEEDS
+from ..trial import Verdict
 
 SHARE = 0.8
 """Of the cells with a tag that could show a failure, how many have to for the tag to be named as what they have in common."""

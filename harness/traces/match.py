@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-from .comparison import compare
-from .errors import TraceError
-from .noise import squares
-from .program import Program
-from .trace_layout import Place, chosen_positions, places
-from .trace_read import Trace
+from ..comparison import compare
+from ..errors import TraceError
+from ..noise import squares
+from ..program import Program
+from .layout import Place, chosen_positions, places
+from .read import Trace
 
 BLOCK = 2**22
 """Bytes of one block in float64: what is held at a time is a small multiple of it."""

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from . import process, registry
+from .. import registry
+from ..apart import process
+from ..clause import Clause
+from ..judging import Profile
+from ..results import Finding
+from ..run import Run, header
 from .bench import Asked
-from .clause import Clause
 from .grouping import Group, grouped, merged
-from .judging import Profile
-from .results import Finding
-from .run import Run, header
 from .sweep import Limits, Swept, shrunk, sweep
 
 SHRINKING = 20.0

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Literal
 
-from .errors import Broken, Died, Lost, TargetError
+from ..errors import Broken, Died, Lost, TargetError
+from ..target import Resolved, Scheme, Target
+from ..watchdog import STALL_LIMIT, TIME_LIMIT
 from .keeper import Apart
 from .session import Command, Engine
-from .target import Resolved, Scheme, Target
-from .watchdog import STALL_LIMIT, TIME_LIMIT
 from .wire import Refused
 
 if TYPE_CHECKING:

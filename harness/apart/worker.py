@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from .errors import AdapterError, Died, KvconformError, Lost
-from .implementation import Implementation
+from ..errors import AdapterError, Died, KvconformError, Lost
+from ..implementation import Implementation
+from ..runner import blamed, error_text
+from ..trial import QUIETER
+from ..watchdog import TIME_LIMIT
 from .keeper import Apart, Keeper
 from .process import Child
-from .runner import blamed, error_text
-from .trial import QUIETER
-from .watchdog import TIME_LIMIT
 from .wire import Pickled, Raised, Raw, Ref, Refused, Reply, Request, as_exception, overwrite, packed, unpacked, unpickled
 
 if TYPE_CHECKING:
-    from .target import Resolved
+    from ..target import Resolved
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FromTarget:
     target: str
 
     def __call__(self) -> Implementation:
-        from . import registry
+        from .. import registry
 
         resolved: Resolved = registry.resolve(self.target)
         return resolved.implementation

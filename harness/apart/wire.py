@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .errors import AdapterError, Died, TimeLimit, Unsupported
-from .place import raised_at
+from ..errors import AdapterError, Died, TimeLimit, Unsupported
+from ..place import raised_at
 
 if TYPE_CHECKING:
     import torch

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-from .errors import TraceError
-from .trace_layout import Header
-from .trace_write import CODES
+from ..errors import TraceError
+from .layout import Header
+from .write import CODES
 
 PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt")
 FLOATS = "float16, bfloat16, float32 or float64"

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-from .errors import TraceError
-from .noise import QUIET
-from .oracle import Reference
-from .pool import Pool
-from .program import Program
+from ..errors import TraceError
+from ..noise import QUIET
+from ..oracle import Reference
+from ..pool import Pool
+from ..program import Program
+from ..tolerance import Absolute, Allowance, Band, Ratio, Rounding, Unmeasured, allowance
+from ..trial import HALF, Verdict
+from .clues import clues, where
+from .layout import REFERENCE, Header, Place, places
+from .match import Figures, Lines, Pairs, figures, pair_up
+from .read import Trace
 from .record import Recomputed
-from .tolerance import Absolute, Allowance, Band, Ratio, Rounding, Unmeasured, allowance
-from .trace_clues import clues, where
-from .trace_layout import REFERENCE, Header, Place, places
-from .trace_match import Figures, Lines, Pairs, figures, pair_up
-from .trace_read import Trace
-from .trial import HALF, Verdict
 
 STRETCH = 16
 """Positions in a row that are judged by themselves too under a ratio, lest many honest ones hide a few that are not."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from .errors import Broken, Died, TimeLimit, Unsupported
+from ..errors import Broken, Died, TimeLimit, Unsupported
 from .message import LONGEST, SHOWN, Message, Wrong, read, written
 
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import ProgramError, TraceError
-from .history import histories
-from .program import Append, Program, Row, print_op
+from ..errors import ProgramError, TraceError
+from ..history import histories
+from ..program import Append, Program, Row, print_op
 
 FORMAT = "1"
 """Version of the layout, the header's `trace`."""

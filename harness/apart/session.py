@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..errors import Broken, Died, Lost, TargetError, Unsupported
+from ..watchdog import STALL_LIMIT, TIME_LIMIT
 from .engine import EngineProcess
-from .errors import Broken, Died, Lost, TargetError, Unsupported
 from .keeper import Keeper
 from .link import Link, Stream
 from .message import VERSION, Message
 from .output import said
-from .watchdog import STALL_LIMIT, TIME_LIMIT
 from .wire import Raised, as_exception
 
 START = 120.0

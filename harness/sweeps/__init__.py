@@ -1,0 +1,1 @@
+"""Many targets, side by side, and what their failures have in common."""

@@ -1,0 +1,1 @@
+"""Logits as files: written, read as a stream, held against each other."""
