@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a worker comes by its implementation: a picklable function that builds it, and the precision it is put in."""
+    """How a worker comes by its implementation: a picklable function that builds it, and the precision or mode it is put in."""
 
     build: Callable[[], Any]
     dtype: str = ""
@@ -259,8 +259,13 @@ class Isolated(Apart):
         self.worker.close()
 
     def to(self, dtype: torch.dtype) -> Isolated:
-        recipe = Recipe(self.worker.recipe, str(dtype).removeprefix("torch."))
-        return Isolated(Worker(recipe, self.worker.limit))
+        return self._as(str(dtype).removeprefix("torch."))
+
+    def quieter(self) -> Isolated:
+        return self._as(QUIETER)
+
+    def _as(self, precision: str) -> Isolated:
+        return Isolated(Worker(Recipe(self.worker.recipe, precision), self.worker.limit))
 
 
 def _work_is_counted() -> bool:
