@@ -224,6 +224,7 @@ def test_a_mangled_reply_is_never_taken_for_what_was_said(place: int, mangled: M
 
 
 @settings(FAST, max_examples=300)
+@example(Mangled(lambda data: with_key(data, "id", "\x1e0"), False))
 @given(MANGLED)
 def test_a_mangled_hello_ends_in_one_line_or_an_engine(mangled: Mangled) -> None:
     told = ""

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "protocol.md").read_text()
-SCHEMA = json.loads((ROOT / "harness" / "protocol.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "harness" / "apart" / "protocol.schema.json").read_text())
 REPLY_TO = {"hello": "hello", "append": "logits", "full": "logits", "dump": "dumped", "length": "length"}
 
 

@@ -108,6 +108,6 @@ def _check(definition: str, message: Mapping[str, Any]) -> None:
     try:
         _compiled(definition)(message)
     except fastjsonschema.JsonSchemaValueException as error:
-        value = str(error.value)
+        value = repr(error.value)  # one line, whatever it holds
         found = f", and is {value if len(value) <= SHOWN else value[:SHOWN] + '…'}" if error.path[1:] else ""
         raise Wrong(f"breaks the schema: {error.message.removeprefix('data.').removeprefix('data ')}{found}") from None
