@@ -74,7 +74,7 @@ def _made(targets: list[str], profile: Profile, began: Callable[[str], None] | N
         return
     # Forked, so that torch is imported once; nothing has been computed yet that a fork could break.
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("fork"), _one_thread) as pool:
-        for target, made in zip(targets, pool.map(partial(_row_of, profile=profile), targets, chunksize=4), strict=True):
+        for target, made in zip(targets, pool.map(partial(_row_of, profile=profile), targets), strict=True):
             if began:
                 began(target)
             yield made
