@@ -52,7 +52,8 @@ def read(path: Path) -> Run:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ResultError(f"cannot read the result file {path}: {error}") from None
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise ResultError(f"cannot read the result file {path}: {why}") from None
     records: dict[str, list[dict[str, Any]]] = {kind: [] for kind in ("header", *RECORDS, "footer")}
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         try:

@@ -82,8 +82,8 @@ def kind_named(options: Options, config: Any) -> Kind:
         kind.make(config)
     except (ValueError, NotImplementedError, ImportError) as error:
         raise UnsupportedTarget(f"cache={name} is refused by transformers: {_line(error)}") from None
-    except Exception:  # no refusal but a finding, at the first call that wants a cache
-        return kind
+    except Exception:
+        pass  # no refusal but a finding, at the first call that wants a cache
     return kind
 
 
